@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from txgrade.records.changes import Change
+from txgrade.records.lateness import UNKNOWN, nobody_s_time
 from txgrade.records.requests import Request
 from txgrade.records.result import Result
 from txgrade.submitting.releases import EARLIER, earlier_releases
@@ -50,6 +51,7 @@ def review_csv(
     results = list(results)
     rows = [["submission", "task", "kind", "text"]]
     rows += [["", task or "", EARLIER, text] for task, text in earlier_releases(results)]
+    rows += [["", "", UNKNOWN, text] for text in nobody_s_time(results)]
     rows += [["", "", "regrade request", problem] for problem in problems]
     rows += [[request.submission, request.task, "regrade request", request.reason] for request in requests]
     for result in sorted(results, key=lambda result: result.submission):

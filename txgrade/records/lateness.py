@@ -1,5 +1,6 @@
 """Works out what a late submission loses, from the deadline, the time of submission, extensions and slip days."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -9,7 +10,8 @@ from txgrade.text import number, plural
 
 DATE = "%Y-%m-%d %H:%M"
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)  # a file may say any time, and days after 9999 do not exist
-KINDS = ("late", "time unknown")  # of the notes that say what the time of a submission costs
+UNKNOWN = "time unknown"
+KINDS = ("late", UNKNOWN)  # of the notes that say what the time of a submission costs
 
 
 @dataclass(frozen=True)
@@ -52,20 +54,21 @@ def late(due: dict, submitted: str, allowance: Allowance | None = None) -> Laten
 def with_lateness(result: Result, due: dict | None) -> Result:
     """Return a graded result with its penalty worked out from its tasks' points, and with a note that says why.
 
-    Nothing is taken off if nobody knows when it was submitted; then a person has to look.
+    Nothing is taken off if nobody knows when it was submitted; then a person has to look, unless the system that it
+    was downloaded from marks late submissions, and hasn't marked this one.
     """
     points = round(sum(task.points for task in result.tasks), 6)
     if not due:
         return replace(result, penalty=0, score=points)
-    lateness = Lateness()
+    lateness, note = Lateness(), None
     if result.submitted:
         lateness = late(due, result.submitted, result.allowance)
         note = Note("late", lateness.words, review=False) if lateness.words else None
     elif result.marked_late:
         words = "it is marked as late, but not by how much, so nothing is taken off: give its time with --times"
         note = Note("late", words)
-    else:
-        note = Note("time unknown", "nobody knows when it was submitted, so nothing is taken off for being late")
+    elif result.marked_late is None:
+        note = Note(UNKNOWN, "nobody knows when it was submitted, so nothing is taken off for being late")
     penalty = round(points * lateness.fraction, 6)
     notes = tuple(other for other in result.notes if other.kind not in KINDS)
     return replace(
@@ -75,6 +78,22 @@ def with_lateness(result: Result, due: dict | None) -> Result:
         slip_days_used=lateness.slip_days,
         notes=(*notes, note) if note else notes,
     )
+
+
+def without_times(results: list[Result]) -> list[Result]:
+    """Return results; if nobody's time is known, nobody has to look at each: it is one line for the class."""
+    graded = [result for result in results if result.status == "graded"]
+    if len(graded) < 2 or not all(any(note.kind == UNKNOWN for note in result.notes) for result in graded):
+        return results
+    notes = [tuple(replace(note, review=note.review and note.kind != UNKNOWN) for note in one.notes) for one in results]
+    return [replace(result, notes=own) for result, own in zip(results, notes, strict=True)]
+
+
+def nobody_s_time(results: Iterable[Result]) -> list[str]:
+    """Return the line for the class `without_times`."""
+    if not any(note.kind == UNKNOWN and not note.review for result in results for note in result.notes):
+        return []
+    return ["nobody's time of submission is known, so nothing is taken off for being late: collect with --times"]
 
 
 def deadline(due: dict, days: int = 0) -> datetime:

@@ -75,10 +75,10 @@ def lms_of(name: str) -> str:
     return next((lms for lms, form in FORMS.items() if form.match(name)), "")
 
 
-def is_marked_late(name: str) -> bool:
-    """Return whether Canvas marked a file as late when it named it."""
+def is_marked_late(name: str) -> bool | None:
+    """Return whether Canvas marked a file as late when it named it; None if Canvas didn't name it."""
     match = CANVAS_FILE.match(name)
-    return bool(match and match["late"])
+    return bool(match["late"]) if match else None
 
 
 def unlike_a_file(name: str) -> str:
@@ -192,9 +192,9 @@ class Roster:
         return self._by_id.get(id, [])
 
     def missing(self, names: Iterable[tuple[str, str]]) -> list[str]:
-        """Return who has none of these names and numbers (of an LMS, or ''), as the roster calls them, in its order."""
+        """Return who has none of these names and numbers (of an LMS, or ''), by their labels, in the roster's order."""
         present = {one.row for name, number in names for one in self.find(name, number)}
-        return [one.name for one in self.people if one.row not in present]
+        return [one.label for one in self.people if one.row not in present]
 
 
 def _labeled(people: Iterable[Person]) -> tuple[Person, ...]:

@@ -94,7 +94,7 @@ class Result:
     submitted: str | None = None  # UTC, ISO 8601; None if nobody knows
     junit: str = ""  # the judge's report, XML
     learner: str = ""  # as the roster calls them
-    marked_late: bool = False  # by the system that it was downloaded from, which doesn't say by how much
+    marked_late: bool | None = None  # by the system that it was downloaded from; None if it marks nothing
     origin: str = ""  # its name in the download that it was collected from
     allowance: Allowance = Allowance()
     slip_days_used: int = 0

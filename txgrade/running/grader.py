@@ -22,7 +22,7 @@ from txgrade.records.changes import Change, Publication
 from txgrade.records.extensions import read_allowances
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.history import History, histories_of
-from txgrade.records.lateness import with_lateness
+from txgrade.records.lateness import with_lateness, without_times
 from txgrade.records.out import allow, need_apart, open_out, path_in, write
 from txgrade.records.people import Roster
 from txgrade.records.requests import Request, decisions_of, read_requests
@@ -264,7 +264,8 @@ class _GradingRun:
         results = [
             replace(result, notes=self.releases.notes(result.submission, result.notes)) for result in self.results
         ]
-        results = sorted(self.book.all_with_reviews(results), key=lambda result: result.submission)
+        results = without_times(self.book.all_with_reviews(results))
+        results = sorted(results, key=lambda result: result.submission)
         publication = Publication(self.book, results)
         requests, problems = read_requests(self.out, self.book, results)
         waiting = [request for request in requests if request.decision is None]

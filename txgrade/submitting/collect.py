@@ -7,6 +7,7 @@
 Only notebooks are unpacked, under names that are made here; everything that is left out is listed.
 """
 
+import glob
 import hashlib
 import json
 import re
@@ -25,13 +26,14 @@ from txgrade.records.people import (
     Roster,
     file_name,
     person,
+    read_name,
     read_table,
     safe_name,
     short_name,
     text_of,
 )
 from txgrade.submitting.archive import Archive, ArchiveError, DamagedError
-from txgrade.submitting.downloads import READERS, DownloadedFile, Submitter, read_time
+from txgrade.submitting.downloads import READERS, DownloadedFile, NoZoneError, Submitter, read_time
 from txgrade.submitting.notebook import COLLECTED, MAX_BYTES, MAX_RECEIPT
 
 MAX_STEM = 80  # bytes of a notebook's name
@@ -54,8 +56,10 @@ class Collected:
 
     learners: int = 0
     notebooks: int = 0
+    stems: set[str] = field(default_factory=set)  # of the notebooks' names
     times: int = 0  # how many of the notebooks have one
-    marked_late: int = 0  # of those without a time
+    on_time: int = 0  # of those without a time, by the system's mark
+    marked_late: list[str] = field(default_factory=list)  # of those without a time: the learners
     left_out: list[tuple[str, str]] = field(default_factory=list)  # path in the zip file, and why
     remarks: list[str] = field(default_factory=list)  # what a person should know
     missing: list[str] = field(default_factory=list)  # on the roster, without a file
@@ -98,14 +102,49 @@ def collect(
         files = _read(system, opened, {one.group for one in roster.people} - {""})
         collected.left_out = opened.left_out
         groups = _by_learner(files, roster, collected)
+        _need_zone(groups, roster, told, zone)
         Path(to).mkdir(mode=0o700, parents=True, exist_ok=True)
         with Folder(to) as inbox:
             for label, own in sorted(groups.items()):
                 time_of = _Times(told, roster, zone, collected, label)
                 write_notebooks(inbox, label, _notebooks(opened, own, time_of, collected), collected, system)
-    present = [(label, "") for label in groups]
-    collected.learners, collected.missing = len(groups), roster.missing(present)
+    here = [label for label in groups] + _collected_earlier(Path(to), collected.stems)
+    collected.learners, collected.missing = len(groups), roster.missing((label, "") for label in here)
     return collected
+
+
+def _collected_earlier(inbox: Path, stems: set[str]) -> list[str]:
+    """Return whose notebook of the same exercise is in an inbox."""
+    exercises = {stem for stem in stems if stem.startswith(RELEASED)} or stems
+    return [
+        read_name(path.parent.name) for stem in exercises for path in inbox.glob(f"*/{glob.escape(stem)}{COLLECTED}")
+    ]
+
+
+def _need_zone(
+    groups: dict[str, list[DownloadedFile]], roster: Roster, told: dict[str, datetime], zone: ZoneInfo | None
+) -> None:
+    """Refuse times that name no zone before anything is written.
+
+    Raises:
+        CollectError: a time names no zone, and none was given.
+    """
+    for label, files in groups.items():
+        for words in () if person(label) in told else _words_of_times(files, roster, label):
+            try:
+                read_time(words, zone)
+            except NoZoneError as reason:
+                raise CollectError(f"{label}: {reason}; nothing was collected") from reason
+            except ValueError:  # `_Times` says so
+                continue
+
+
+def _words_of_times(files: list[DownloadedFile], roster: Roster, label: str) -> list[str]:
+    """Return the times of a learner's files in the system's words, by the download or by the roster."""
+    matches = roster.find(label)
+    in_roster = matches[0].submitted if len(matches) == 1 else ""
+    words = (file.submitted or in_roster for file in files)
+    return [text for text in words if text not in ("", "-")]
 
 
 def _read(system: str, archive: Archive, groups: set[str]) -> list[DownloadedFile]:
@@ -242,16 +281,15 @@ class _Times:
     def __init__(
         self, told: dict[str, datetime], roster: Roster, zone: ZoneInfo | None, collected: Collected, label: str
     ):
-        matches = roster.find(label)
-        self._one = matches[0] if len(matches) == 1 else None
-        self._told, self._zone, self._collected, self._label = told.get(person(label)), zone, collected, label
+        self._told, self._roster, self._zone = told.get(person(label)), roster, zone
+        self._collected, self._label = collected, label
 
     def __call__(self, file: DownloadedFile) -> datetime | None:
-        words = file.submitted or (self._one.submitted if self._one else "")
-        if self._told or words in ("", "-"):
+        words = _words_of_times([file], self._roster, self._label)
+        if self._told or not words:
             return self._told
         try:
-            return read_time(words, self._zone)
+            return read_time(words[0], self._zone)
         except ValueError as reason:
             self._collected.remarks.append(f"{self._label}: {reason}; its time is unknown")
             return None
@@ -299,13 +337,26 @@ def write_notebooks(
             else:
                 current[stem] = notebook
         if len(current) > 1:
-            names = ", ".join(f"{stem}{NOTEBOOK}" for stem in current)
-            collected.remarks.append(f"{label}: {len(current)} notebooks, {names}; keep the one that counts")
+            collected.remarks.append(f"{label}: {len(current)} notebooks, {_which_counts(list(current))}")
         for stem, notebook in current.items():
-            _write_one(own, versions, stem, notebook, system)
+            has_time = _write_one(own, versions, stem, notebook, system)
             collected.notebooks += 1
-            collected.times += notebook.submitted is not None
-            collected.marked_late += notebook.submitted is None and notebook.file.late
+            collected.stems.add(stem)
+            collected.times += has_time
+            collected.on_time += not has_time and notebook.file.late is False
+            if notebook.file.late and not has_time:
+                collected.marked_late.append(label)
+
+
+def _which_counts(stems: list[str]) -> str:
+    names = ", ".join(f"{stem}{NOTEBOOK}" for stem in stems)
+    match [stem for stem in stems if stem.startswith(RELEASED)]:
+        case []:
+            return f"{names}: none is named like an exercise, so delete those that don't count"
+        case [stem]:
+            return f"{names}: {stem}{NOTEBOOK} counts; delete it if another should"
+        case _:
+            return f"{names}: each counts for the exercise that it is named after"
 
 
 def _stems_in(own: Folder) -> set[str]:
@@ -313,7 +364,8 @@ def _stems_in(own: Folder) -> set[str]:
     return {path.name.removesuffix(COLLECTED) for path in own.path.glob(f"*{COLLECTED}")}
 
 
-def _write_one(own: Folder, versions: Folder, stem: str, notebook: LearnerNotebook, system: str) -> None:
+def _write_one(own: Folder, versions: Folder, stem: str, notebook: LearnerNotebook, system: str) -> bool:
+    """Write a notebook and its record; return whether its time of submission is known."""
     digest = hashlib.sha256(notebook.data).hexdigest()
     name, record_name = stem + NOTEBOOK, stem + COLLECTED
     submitted = notebook.submitted.isoformat(timespec="seconds") if notebook.submitted else None
@@ -334,6 +386,7 @@ def _write_one(own: Folder, versions: Folder, stem: str, notebook: LearnerNotebo
     }
     words = json.dumps(record, indent=1) + "\n"
     write_together([(own, name, notebook.data), (own, record_name, words.encode())])
+    return submitted is not None
 
 
 def _keep(versions: Folder, stem: str, data: bytes) -> None:
@@ -344,14 +397,20 @@ def describe(collected: Collected, to: Path | str) -> tuple[str, list[str]]:
     """Return what was collected in one line, and everything that a person should know."""
     from txgrade.text import plural, printable
 
-    unknown = collected.notebooks - collected.times - collected.marked_late
+    late = list(dict.fromkeys(collected.marked_late))
+    unknown = collected.notebooks - collected.times - collected.on_time - len(collected.marked_late)
     times = [f"{collected.times} with their times"] * bool(collected.times)
-    times += [f"{collected.marked_late} marked late without one"] * bool(collected.marked_late)
+    times += [f"{collected.on_time} on time"] * bool(collected.on_time)
+    times += [f"{len(collected.marked_late)} marked late without a time"] * bool(late)
     times += [f"{unknown} whose time is unknown"] * bool(unknown)
     line = f"{plural(collected.notebooks, 'notebook')} of {plural(collected.learners, 'learner')} in {to}"
     line += f": {', '.join(times)}" if times else ""
     left_out = dict.fromkeys(collected.left_out)
     remarks = [f"left out: {path}: {why}" for path, why in left_out] + collected.remarks
+    if collected.on_time:
+        remarks.append("Canvas tells no times: what it doesn't mark as late is on time, by Canvas' own deadline")
+    if late:
+        remarks.append(f"marked late, so collect with --times to take points off ({len(late)}): {'; '.join(late)}")
     if collected.missing:
-        remarks.append(f"nothing from {len(collected.missing)}: {', '.join(collected.missing)}")
+        remarks.append(f"not handed in ({len(collected.missing)}): {'; '.join(collected.missing)}")
     return line, [printable(remark) for remark in remarks]

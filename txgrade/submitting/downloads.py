@@ -35,6 +35,10 @@ TIME = re.compile(
 )
 
 
+class NoZoneError(ValueError):
+    """A time that names no zone, where none was given."""
+
+
 @dataclass(frozen=True)
 class Submitter:
     """A person, or a team, as the system knows them."""
@@ -54,7 +58,7 @@ class DownloadedFile:
     submitters: tuple[Submitter, ...]
     version: int = 0  # of a file that was submitted several times: greater if it is newer
     attempt: int = 0  # of everything submitted together, likewise
-    late: bool = False
+    late: bool | None = None  # as the system marks it; None if it marks nothing
     submitted: str = ""  # in the system's words
 
 
@@ -175,7 +179,8 @@ def read_time(text: str, zone: ZoneInfo | None) -> datetime:
     """Return a time in UTC, as Gradescope, Moodle's worksheet in English, or ISO 8601 write it.
 
     Raises:
-        ValueError: it is none, or names no time zone where `zone` is None; says so.
+        NoZoneError: it names no time zone, and `zone` is None.
+        ValueError: it is none.
     """
     plain = " ".join(text.split())  # some write a narrow blank before PM
     if match := TIME.fullmatch(plain):
@@ -186,7 +191,7 @@ def read_time(text: str, zone: ZoneInfo | None) -> datetime:
         when = _english_time(plain)
     if when.tzinfo is None:
         if zone is None:
-            raise ValueError(f"the time {plain!r} names no zone: say --timezone, e.g. Europe/Zurich")
+            raise NoZoneError(f"the time {plain!r} names no zone: say --timezone, e.g. Europe/Zurich")
         when = when.replace(tzinfo=zone)
     return when.astimezone(UTC)
 

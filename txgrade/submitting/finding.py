@@ -41,7 +41,7 @@ class SubmissionFile:
     notes: tuple[Note, ...] = ()  # on whose it is
     file_name: str = ""  # in the folder, without a notebook's ending; read as UTF-8, whatever the locale
     number: str = ""  # the learner's, if Canvas or Moodle put it into the file's name
-    marked_late: bool = False  # by Canvas, in the file's name
+    marked_late: bool | None = None  # by Canvas, in the file's name; None if Canvas didn't name it
     learner: str = ""  # as the roster calls them
     owner: int = 0  # of the file, or of the learner's folder
     notebook_owner: int | None = None  # of the notebook in a learner's folder
@@ -135,7 +135,7 @@ def _with_numbers(files: list[SubmissionFile]) -> list[SubmissionFile]:
     """Fill in the learners' numbers, and drop Moodle's folders with an online text if the learner submitted a file."""
     numbers = numbers_in((file.file_name for file in files), {file.file_name for file in files if file.is_folder})
     files = [
-        replace(file, number=number, marked_late=bool(number) and is_marked_late(file.file_name))
+        replace(file, number=number, marked_late=is_marked_late(file.file_name) if number else None)
         for file in files
         for number in [numbers.get(file.file_name, "")]
     ]

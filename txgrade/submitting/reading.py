@@ -47,7 +47,7 @@ class Submission:
     hash: str = ""
     learner: str = ""  # as the roster calls them
     submitted: str | None = None  # UTC, ISO 8601; None if nobody knows
-    marked_late: bool = False  # by the system that it was downloaded from
+    marked_late: bool | None = None  # by the system that it was downloaded from; None if it marks nothing
     origin: str = ""  # its name in the download that it was collected from
     allowance: Allowance = Allowance()
     variant: int | None = None  # of the assignment, by which it is read and judged
@@ -256,7 +256,7 @@ class _Arrival:
     """What is known of when and how a notebook came."""
 
     submitted: str | None = None  # UTC, ISO 8601
-    marked_late: bool = False
+    marked_late: bool | None = None
     origin: str = ""
 
 
@@ -270,7 +270,8 @@ def _arrival(file: SubmissionFile, digest: str) -> _Arrival:
             receipt = json.loads(read_file(file.path.with_name(file.path.stem + ending), MAX_RECEIPT)[0])
             if receipt["sha256"] != digest:
                 continue
-            marked_late, origin = receipt.get("late") is True, str(receipt.get("origin", ""))[:MAX_ORIGIN]
+            marked_late = receipt["late"] if isinstance(receipt.get("late"), bool) else None
+            origin = str(receipt.get("origin", ""))[:MAX_ORIGIN]
             if receipt["submitted"] is None and ending == COLLECTED:
                 return _Arrival(None, marked_late, printable(origin))
             when = datetime.fromisoformat(receipt["submitted"])

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from sample_results import ADA, ASSIGNMENT, ZOFIA
 
+from txgrade.pages.exports import review_csv
 from txgrade.records.extensions import read_allowances
 from txgrade.records.gradebook import Gradebook
-from txgrade.records.lateness import describe_deadline, late, with_lateness
+from txgrade.records.lateness import describe_deadline, late, with_lateness, without_times
 from txgrade.records.people import read_roster
 from txgrade.records.result import Allowance
 
@@ -45,12 +46,21 @@ def test_nothing_is_taken_off_if_nobody_knows_when():
     assert [(note.kind, note.review) for note in unknown.notes if note.kind in ("late", "time unknown")] == [
         ("time unknown", True)
     ]
+    on_time = with_lateness(replace(ZOFIA, submitted=None, marked_late=False), DUE)
+    assert not on_time.penalty and not [note for note in on_time.notes if note.kind in ("late", "time unknown")]
     marked = with_lateness(replace(ZOFIA, submitted=None, marked_late=True), DUE)
     assert marked.penalty == 0 and [note.review for note in marked.notes if note.kind == "late"] == [True]
     known = with_lateness(replace(marked, submitted="2026-12-02T08:00:00+00:00"), DUE)
     assert known.penalty == pytest.approx(0.35)
     assert [note.review for note in known.notes if note.kind == "late"] == [False]
     assert with_lateness(known, DUE) == known
+
+
+def test_a_class_without_times_is_one_line():
+    results = [with_lateness(replace(ZOFIA, submission=name, submitted=None), DUE) for name in ("ada", "bo")]
+    table = review_csv(without_times(results))
+    assert table.count("time unknown") == 1 and "nobody's time of submission is known" in table
+    assert "nobody's time" not in review_csv(without_times([results[0], with_lateness(ZOFIA, DUE)]))
 
 
 def test_a_table_of_extensions(tmp_path):

@@ -86,7 +86,15 @@ def test_canvas_says_late_but_not_when(gather):
         "sha256": "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",
     }
     assert not records(inbox)["Jörg Müller"]["late"]
-    assert "1 marked late without one, 1 whose time is unknown" in describe(collected, inbox)[0]
+    line, remarks = describe(collected, inbox)
+    assert "1 on time, 1 marked late without a time" in line
+    assert any("by Canvas' own deadline" in remark for remark in remarks)
+    assert "marked late, so collect with --times to take points off (1): Ada Lovelace" in remarks
+    assert f"not handed in (4): {'; '.join(NAMES[2:])}" in remarks
+    collected, inbox = gather("canvas", [Upload(ZOFIA, b"z")])
+    assert collected.missing == [NAMES[3], *SMITHS], "earlier ones are in the inbox"
+    collected, _ = gather("canvas", [Upload(ZOFIA, b"z", "exercise_04_other.ipynb")])
+    assert len(collected.missing) == 5, "but not with another exercise"
 
 
 def test_a_table_of_times(gather, tmp_path):
@@ -115,10 +123,10 @@ def test_moodle_s_worksheet_says_when_in_its_reader_s_zone(gather, words):
     collected, inbox = gather("moodle", of_class(), roster, timezone="Europe/Zurich")
     assert records(inbox)["Ada Lovelace"]["submitted"] == "2026-12-01T22:58:00+00:00"
     assert collected.times == 1 and any("Moodle's worksheet in English" in remark for remark in collected.remarks)
-    (inbox / "Ada Lovelace" / "exercise_03_sample.collected.json").unlink()
-    collected, inbox = gather("moodle", of_class(), roster)
-    assert records(inbox)["Ada Lovelace"]["submitted"] is None
-    assert any("names no zone: say --timezone" in remark for remark in collected.remarks)
+    before = records(inbox)
+    with pytest.raises(CollectError, match="names no zone: say --timezone.*; nothing was collected"):
+        gather("moodle", [replace(upload, data=b"newer") for upload in of_class()], roster)
+    assert records(inbox) == before
 
 
 @pytest.mark.parametrize(("zone", "hour"), [("Z", "12"), ("-07:00", "19"), ("+01:00", "11")])
@@ -147,7 +155,11 @@ def test_of_what_was_submitted_again_the_newest_counts(gather):
     }
     (kept,) = (inbox / "Ada Lovelace" / ".versions").iterdir()
     assert kept.read_bytes() == b"first"
-    assert sum("2 notebooks" in remark for remark in collected.remarks) == 2
+    counts = [remark.rpartition(": ")[2] for remark in collected.remarks if "2 notebooks" in remark]
+    assert counts == [
+        "exercise_03_sample.ipynb counts; delete it if another should",
+        "none is named like an exercise, so delete those that don't count",
+    ]
     problems = {file.name: file.problem for file in find_submissions(inbox, "03_sample")}
     assert problems == {"Ada Lovelace": None, "Jörg Müller": None, "Žofia Nováková": "several notebooks"}
     gather("canvas", [Upload(ADA, b"third", "exercise_03_sample-2.ipynb")])
@@ -295,11 +307,11 @@ def test_metadata_that_gradescope_did_not_write(gather, tmp_path, text):
 
 
 def test_who_is_not_on_the_roster_is_collected_all_the_same(gather):
+    collected, _ = gather("canvas", of_class()[:1], lms.canvas_gradebook())
+    assert collected.missing[0] == "Jörg Müller" and len(collected.missing) == 5
     collected, inbox = gather("canvas", of_class(), lms.canvas_gradebook(CLASS[1:]))
     assert contents(inbox)["lovelaceada (1001)"] == {"exercise_03_sample.ipynb": b"ada@example.edu"}
     assert "lovelaceada (1001): not on the roster; collected under this name" in collected.remarks
-    collected, _ = gather("canvas", of_class()[:1], lms.canvas_gradebook())
-    assert collected.missing[0] == "Müller, Jörg" and len(collected.missing) == 5
 
 
 def test_a_roster_without_ids(gather):

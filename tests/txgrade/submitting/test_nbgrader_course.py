@@ -79,7 +79,7 @@ def test_several_notebooks_are_one_assignment(course, tmp_path, txgrade):
     status, said, err = txgrade("collect", "nbgrader", course / "source" / "ps1", "--to", tmp_path / "inbox")
     made = course / "txgrade" / "ps1"
     assert status == 0 and f"--assignment {made / 'ps1.ipynb'}" in said and "2 with their times" in said
-    assert "Bob Builder: no second.ipynb" in err and "nothing from 1: cyd" in err
+    assert "Bob Builder: no second.ipynb" in err and "not handed in (1): cyd" in err
     assignment = read_assignment(made / "ps1.ipynb")
     assert assignment.points == read_assignment(course / "source" / "ps1" / "first.ipynb").points + 1
     assert assignment.due["when"] == "2026-11-20 18:00" and [name for name, _ in assignment.data] == ["eight.txt"]

@@ -125,7 +125,7 @@ def test_a_roster_says_who_is_one(put):
         "ada": ("Ada Lovelace-2", {"same person!"}),
         "nobody": ("nobody", {"roster!"}),
     }
-    assert missing(inbox) == ["Rose, Bob", "Ray, Mallory"]
+    assert missing(inbox) == ["Bob Rose", "Mallory Ray"]
 
 
 def test_what_is_only_named_like_a_file_of_canvas(put):
@@ -138,7 +138,7 @@ def test_what_is_only_named_like_a_file_of_canvas(put):
         "x_1001_77_y": ("x_1001_77_y", {"roster!"}),
         "x_1002_78_y": ("x_1002_78_y", {"roster!"}),
     }
-    assert missing(inbox) == ["Rose, Bob", "Ray, Mallory"]
+    assert missing(inbox) == ["Bob Rose", "Mallory Ray"]
 
 
 def test_nobody_is_a_row_of_the_roster_by_its_number(put):
