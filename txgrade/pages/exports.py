@@ -84,16 +84,18 @@ def changes_csv(changes: Iterable[Change]) -> str:
     return csv_text(rows)
 
 
-def csv_text(rows: list[list]) -> str:
+def csv_text(rows: list[list], delimiter: str = ",") -> str:
     """Return rows as CSV (RFC 4180). Text that a spreadsheet would run as a formula gets an apostrophe in front."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_harmless(cell) for cell in row] for row in rows)
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(
+        [_harmless(cell) for cell in row] for row in rows
+    )
     return text.getvalue()
 
 
 def _harmless(cell: str) -> str:
     cell = printable(cell)
-    if cell.lstrip(" ").startswith(STARTS_A_FORMULA) and not re.fullmatch(r"-?\d*(\.\d+)?", cell):
+    if cell.lstrip(" ").startswith(STARTS_A_FORMULA) and not re.fullmatch(r"-?\d*([.,]\d+)?", cell):
         return f"'{cell}"
     return cell
 

@@ -26,7 +26,9 @@ from txgrade.records.people import (
     Person,
     Roster,
     canvas_person,
+    delimiter_of,
     file_name,
+    has_decimal_commas,
     lms_of,
     moodle_person,
     numbers_in,
@@ -34,6 +36,7 @@ from txgrade.records.people import (
     read_table,
     safe_name,
     text_of,
+    turned,
 )
 from txgrade.records.result import VERDICTS, Result
 from txgrade.submitting.downloads import CANVAS
@@ -164,13 +167,17 @@ def canvas_csv(
     for row in rows:
         if row["Student"].strip() == "Points Possible":
             _same_points(row.get(name, ""), most, "Canvas")
-    written = [[*own, name], ["    Points Possible", *[""] * (len(own) - 1), *most]]
+    written = [
+        [*own, name],
+        ["    Points Possible", *[""] * (len(own) - 1), *(_like(roster, points) for points in most)],
+    ]
     for one in matched:
-        written.append([*(people[one.person.row][cell] for cell in own), plain_number(one.result.score)])
+        score = _like(roster, plain_number(one.result.score))
+        written.append([*(people[one.person.row][cell] for cell in own), score])
     returned = Returned(left_out=left_out)
     if name not in header:
         returned.remarks.append(f"Canvas has no column {name!r}, and will ask to make it; or choose one by --column")
-    return csv_text(written), matched, returned
+    return csv_text(written, delimiter_of(roster)), matched, returned
 
 
 def _column(header: list[str], wanted: str) -> str:
@@ -221,16 +228,18 @@ def moodle_csv(results: Iterable[Result], roster: str) -> tuple[str, list[Matche
         ReturnError: the roster is not such a worksheet in English, or its highest grade is another one.
     """
     needed = ("Identifier", "Grade", "Last modified (grade)")
-    header, rows = _table_of(roster, needed, "the grading worksheet that Moodle gives in English")
+    header, rows = _table_of(
+        roster, needed, "Moodle's grading worksheet; if it is in another language, export it in English"
+    )
     matched, left_out = _matched(results, _roster_of(map(moodle_person, rows)))
     for one in matched:
         row = rows[one.person.row]
         most = row.get("Maximum grade") or row.get("Maximum Grade") or ""  # it was spelled so before 4.0
         _same_points(most, {plain_number(one.result.max_score)}, "Moodle")
-        row["Grade"] = plain_number(one.result.score)
+        row["Grade"] = _like(roster, plain_number(one.result.score))
         if "Feedback comments" in header:
             row["Feedback comments"] = comment(one.result)
-    text = csv_text([list(header), *([row[name] for name in header] for row in rows)])
+    text = csv_text([list(header), *([row[name] for name in header] for row in rows)], delimiter_of(roster))
     return text, matched, Returned(left_out=left_out)
 
 
@@ -257,7 +266,7 @@ def gradescope_csv(results: Iterable[Result], roster: Roster) -> tuple[str, list
     for one in matched:
         who, result = one.person, one.result
         points = (plain_number(result.score), plain_number(result.max_score))
-        table.append([who.label, who.student_id, who.email, *points])
+        table.append([turned(who.name), who.student_id, who.email, *points])
     return csv_text(table), matched, Returned(left_out=left_out)
 
 
@@ -295,6 +304,11 @@ def _table_of(text: str, needed: tuple[str, ...], what: str) -> tuple[list[str],
     if missing:
         raise ReturnError(f"the roster has no column {missing[0]!r}: it should be {what}")
     return header, rows
+
+
+def _like(table: str, number: str) -> str:
+    """Return a number with the decimal mark of a table."""
+    return number.replace(".", ",") if has_decimal_commas(table) else number
 
 
 def _same_points(theirs: str, ours: set[str], system: str) -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.lateness import DATE, deadline, zone_of
-from txgrade.records.people import Roster, person, read_table, text_of
+from txgrade.records.people import NAMES, Roster, RosterError, person, read_table, text_of
 from txgrade.records.result import Allowance
 
-NAMES = ("name", "email", "login", "id")
 FORM = "give the columns name, until or days, and perhaps exercise"
 
 
@@ -78,11 +77,10 @@ def _read_extensions(path: Path, exercise: str, due: dict | None, roster: Roster
         where = f"{path}, line {number}: "
         key = person(name)
         if roster is not None:
-            matches = roster.find(name)
-            if len(matches) != 1:
-                why = "several people on the roster have this name" if matches else "not on the roster"
-                raise ValueError(f"{where}{name!r} is {why}" if not matches else f"{where}{name!r}: {why}")
-            key = person(matches[0].label)
+            try:
+                key = person(roster.one(name).label)
+            except RosterError as reason:
+                raise ValueError(f"{where}{reason}") from None
         granted[key] = max(granted.get(key, ""), _until(cells, due, where))
     return granted
 

@@ -26,6 +26,7 @@ MOODLE_FILE = re.compile("(?P<learner>[^_]+)_(?P<number>[0-9]+)_assignsubmission
 FORMS = {"Canvas": CANVAS_FILE, "Moodle": MOODLE_FILE}
 NEARLY_ALL = 0.8  # of a folder's names have an LMS's form where it was downloaded from there
 PLAIN = re.compile("[A-Za-z0-9_ .@+-]*")  # nothing in it is ever replaced
+NAMES = ("name", "email", "login", "id", "sid")  # columns that say who a row is about
 TEST_STUDENT = "Student, Test"  # whom Canvas puts into every course
 
 
@@ -187,6 +188,19 @@ class Roster:
         """Return everybody with a name; a file's own name goes before the number that an LMS put into it."""
         return self._by_name.get(person(name)) or self._by_name.get(number) or []
 
+    def one(self, name: str) -> Person:
+        """Return the person with a name, an email address, a login or an id.
+
+        Raises:
+            RosterError: there is none, or there are several.
+        """
+        matches = self.find(name)
+        if not matches:
+            raise RosterError(f"{name!r} is not on the roster")
+        if len(matches) > 1:
+            raise RosterError(f"{name!r} is {choices(matches)}")
+        return matches[0]
+
     def with_id(self, id: str) -> list[Person]:
         """Return everybody with an id of the system that the roster is from."""
         return self._by_id.get(id, [])
@@ -195,6 +209,14 @@ class Roster:
         """Return who has none of these names and numbers (of an LMS, or ''), by their labels, in the roster's order."""
         present = {one.row for name, number in names for one in self.find(name, number)}
         return [one.label for one in self.people if one.row not in present]
+
+
+def choices(people: Iterable[Person]) -> str:
+    """Return who people of one name are, and how to say which of them is meant."""
+    names = "; ".join(
+        f"{one.label}{f', {one.email}' if one.email and one.email not in one.label else ''}" for one in people
+    )
+    return f"several people on the roster: {names}; give an email address, or the name with its brackets"
 
 
 def _labeled(people: Iterable[Person]) -> tuple[Person, ...]:
@@ -244,7 +266,10 @@ def read_roster(path: Path | str) -> Roster:
     else:
         people = [_own_person(row) for row in rows]
         if not {"name", "full name", "last name"} & {name.strip().lower().replace("_", " ") for name in header}:
-            raise RosterError(f"{path} has no column `name` (nor is it an export of Canvas' or Moodle's)")
+            raise RosterError(
+                f"{path} has no column `name`, nor is it an export of Canvas' or Moodle's; if it is one in another "
+                "language, export it in English"
+            )
     roster = Roster(replace(one, row=row) for row, one in enumerate(one for one in people if one.names))
     for one in roster.people:
         if len(several := roster.with_id(one.id)) > 1:
@@ -308,6 +333,18 @@ def text_of(path: Path | str) -> str:
         raise RosterError(f"{path} is not text in UTF-8; export it again") from reason
 
 
+def delimiter_of(text: str) -> str:
+    """Return what separates a table's cells, by its header: a comma, a semicolon or a tab."""
+    header = re.sub('"[^"]*"', "", text).partition("\n")[0]
+    match = re.search("[,;\t]", header)  # no table's first column has one of them in its name
+    return match[0] if match else ","
+
+
+def has_decimal_commas(text: str) -> bool:
+    """Return whether a table writes 1,5 points for 1.5."""
+    return delimiter_of(text) != "," and bool(re.search(r"(?<![^;\t\n\"])\d+,\d+(?![^;\t\r\n\"])", text))
+
+
 def read_table(text: str) -> tuple[list[str], list[dict[str, str]]]:
     """Return the header and the rows of a CSV file.
 
@@ -315,9 +352,10 @@ def read_table(text: str) -> tuple[list[str], list[dict[str, str]]]:
         RosterError: it is not a CSV file.
     """
     try:
-        rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True))
+        stream = io.StringIO(text.removeprefix("\ufeff"), newline="")
+        rows = list(csv.reader(stream, delimiter=delimiter_of(text), strict=True))
     except csv.Error as reason:
-        raise RosterError(f"the roster is not a CSV file: {reason}") from reason
+        raise RosterError(f"it is not a CSV file: {reason}") from reason
     header = rows[0] if rows else []
     full = [row + [""] * (len(header) - len(row)) for row in rows[1:] if any(row)]
     return header, [dict(zip(header, row, strict=False)) for row in full]

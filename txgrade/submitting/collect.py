@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 from txgrade.files import Folder, write_together
 from txgrade.records.lateness import zone_of
 from txgrade.records.people import (
+    NAMES,
     NEARLY_ALL,
     Person,
     Roster,
@@ -42,7 +43,6 @@ ONLINE_TEXT = "onlinetext.html"  # what Moodle adds for everybody if the assignm
 COPY = re.compile(r"(-[1-9]\d?| \([1-9]\d?\))$")  # what Canvas or a browser adds to the name of a second file
 RELEASED = "exercise_"  # begins the name of every exercise that learners get
 SIMILAR = re.compile(r"[\W_]+")  # what Canvas and Moodle leave out of names
-NAMES = ("name", "email", "login", "id", "sid")
 TITLES = {"canvas": "Canvas", "moodle": "Moodle", "gradescope": "Gradescope"}
 
 
@@ -307,12 +307,8 @@ def _read_times(path: Path, roster: Roster, zone: ZoneInfo | None) -> dict[str, 
         name = next((cells[key] for key in NAMES if cells.get(key)), "")
         if not name or not cells["submitted"]:
             continue
-        matches = roster.find(name)
-        if len(matches) != 1:
-            why = "is there several times on the roster" if matches else "is not on the roster"
-            raise CollectError(f"{path}, line {number}: {name!r} {why}")
         try:
-            told[person(matches[0].label)] = read_time(cells["submitted"], zone)
+            told[person(roster.one(name).label)] = read_time(cells["submitted"], zone)
         except ValueError as reason:
             raise CollectError(f"{path}, line {number}: {reason}") from None
     return told

@@ -16,10 +16,11 @@ from sample_results import ADA, ASSIGNMENT, BROKEN, NAMAE, RESULTS, ZOFIA
 
 from txgrade import cli
 from txgrade.pages import gradescope, returning
+from txgrade.pages.exports import csv_text
 from txgrade.pages.returning import ReturnError, give_back
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.ledger import GradebookError
-from txgrade.records.people import RosterError, read_roster
+from txgrade.records.people import RosterError, delimiter_of, has_decimal_commas, read_roster, read_table
 from txgrade.records.result import Note
 from txgrade.submitting.collect import collect
 from txgrade.submitting.downloads import CANVAS as CANVAS_NAME
@@ -440,3 +441,11 @@ def autograded(root, archive, email, notebook):
     program = root / "source" / "run_autograder"
     subprocess.run([sys.executable, program], env=os.environ | {"AUTOGRADER_ROOT": str(root)}, check=True)
     return json.loads((root / "results" / "results.json").read_text())
+
+
+def test_a_gradebook_with_semicolons_is_returned_in_its_form():
+    roster = 'Student;ID;"Heads; again (1)"\n    Points Possible;;"12,00"\n"Lovelace, Ada";1001;"1,5"\n'
+    assert read_table(roster)[1][1] == {"Student": "Lovelace, Ada", "ID": "1001", "Heads; again (1)": "1,5"}
+    assert delimiter_of(roster) == ";" and has_decimal_commas(roster)
+    assert not has_decimal_commas("name,a\n1,2\n") and delimiter_of("name\n") == ","
+    assert csv_text([["a", "-1,5"]], ";") == "a;-1,5\n"
