@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txgrade.records.blind import Pseudonyms
-from txgrade.records.claims import Claim, claim, claims_of, holder, keep_draft
+from txgrade.records.claims import Claim, claim, claims_of, holder, keep_draft, release, write_claim
 from txgrade.records.gradebook import Gradebook, Review, RubricItem, Superseded, WrittenAnswer
 from txgrade.records.ledger import GradebookError
 from txgrade.records.requests import Decision, Request, decide, read_requests
@@ -37,6 +37,10 @@ class Item:
     review: Review | None = None
     request: Request | None = None
     claims: tuple[Claim, ...] = ()  # the newest of each reviewer, the newest first
+
+    @property
+    def id(self) -> tuple[str, str]:
+        return self.task, self.key
 
     def holder(self, by: str) -> Claim | None:
         """Return the claim of another reviewer who is marking it now."""
@@ -105,19 +109,21 @@ class Desk:
         """Return one answer or request, of any share."""
         everything = Desk(self.book, self.out, self.by)
         everything._name = self._name
-        return next((item for item in everything.items() if (item.task, item.key) == (task, key)), None)
+        return next((item for item in everything.items() if item.id == (task, key)), None)
 
     def waiting(self) -> list[Item]:
         return [item for item in self.items() if item.waits]
 
-    def next(self, skip: Collection[tuple[str, str]] = ()) -> Item | None:
-        """Claim the first that waits and that nobody else has claimed; None if there is none."""
-        for item in self.waiting():
-            if (item.task, item.key) not in skip and item.holder(self.by) is None and self.open(item) is None:
-                again = self.item(item.task, item.key)
-                if again is not None and again.waits:  # nobody was faster
-                    return again
-                self.leave(item)
+    def next(self, skip: Collection[tuple[str, str]] = (), after: Item | None = None) -> Item | None:
+        """Claim the first that waits and that nobody else has claimed, from `after` on; None if there is none."""
+        self.book.newest()  # read now what takes long, not while others wait
+        with self.book.transaction(write=True) as connection:  # nobody marks or claims in between
+            items = self.items()
+            index = next((i for i, item in enumerate(items, 1) if after and item.id == after.id), 0)
+            for item in items[index:] + items[:index]:
+                if item.waits and item.id not in skip and item.holder(self.by) is None:
+                    write_claim(connection, self.book.assignment_name(), *item.id, self.by, item.claims)
+                    return item
         return None
 
     def open(self, item: Item, *, anyway: bool = False) -> Claim | None:
@@ -127,6 +133,10 @@ class Desk:
     def keep(self, item: Item, draft: dict) -> None:
         """Keep what was typed; it stays claimed."""
         keep_draft(self.book, item.task, item.key, self.by, draft)
+
+    def leave_all(self) -> None:
+        """Let others mark what this reviewer has open; drafts stay."""
+        release(self.book, self.by)
 
     def leave(self, item: Item) -> None:
         """Let others mark it."""

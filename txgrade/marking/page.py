@@ -89,6 +89,8 @@ class MarkingPage:
         desk = self._desk(name)
         try:
             match [unquote(part) for part in path.split("/")]:
+                case ["next"]:
+                    return self._next(desk)
                 case ["mark", task, key]:
                     return self._marked(desk, task, key, form)
                 case ["rubric", task]:
@@ -108,6 +110,7 @@ class MarkingPage:
     # The list
 
     def _queue(self, desk: Desk) -> Reply:
+        desk.leave_all()
         items = desk.items()
         groups: list[tuple[str, list[dict]]] = []
         for item in items:
@@ -115,16 +118,19 @@ class MarkingPage:
             if not groups or groups[-1][0] != title:
                 groups.append((title, []))
             groups[-1][1].append(self._row(desk, item))
-        free = next((item for item in items if item.waits and item.holder(desk.by) is None), None)
+        waiting = [item for item in items if item.waits]
+        holders = [holder.by for item in waiting if (holder := item.holder(desk.by)) is not None]
         return Reply(
             self._page(
                 "marking_queue.html",
                 desk.by,
                 title=self.book.title(),
                 groups=groups,
-                waiting=sum(item.waits for item in items),
+                waiting=len(waiting),
                 count=len(items),
-                first=free and _path(free),
+                held=len(holders),
+                holders=" and ".join(sorted(set(holders))),
+                minutes=CLAIM_MINUTES,
                 share="" if desk.share == (1, 1) else f"part {desk.share[0]} of {desk.share[1]}",
                 problems=desk.problems,
             )
@@ -201,7 +207,7 @@ class MarkingPage:
         draft = {"points": form["points"], "comment": form["comment"], "items": form.numbers("item")}
         draft = self._with_new_item(desk, item, form, draft)
         if action == "save" and self._saved(desk, item, form["seen"], draft):
-            return Reply(to=self._next_waiting(desk, item))
+            return self._next(desk, item)
         if draft == _as_draft(item):
             desk.leave(item)
         else:
@@ -240,14 +246,10 @@ class MarkingPage:
         self._say(desk, f"Saved: {_given(marked)} for {_learners(item)}." if marked else "Saved.")
         return True
 
-    def _next_waiting(self, desk: Desk, item: Item) -> str:
-        """Return the path of the next that waits and is free, from this one on; of the list if there is none."""
-        items = desk.items()
-        here = next((i for i, other in enumerate(items) if _path(other) == _path(item)), -1)
-        for other in items[here + 1 :] + items[: here + 1]:
-            if other.waits and other.holder(desk.by) is None:
-                return _path(other)
-        return ""
+    def _next(self, desk: Desk, after: Item | None = None) -> Reply:
+        """Go to the next that waits and is free; to the list if there is none."""
+        item = desk.next(after=after)
+        return Reply(to="" if item is None else _path(item))
 
     def _neighbor(self, desk: Desk, item: Item, step: int) -> str:
         paths = [_path(other) for other in desk.items()]

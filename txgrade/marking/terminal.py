@@ -55,7 +55,7 @@ def review_at_terminal(
                 raise
             if not outcome:
                 desk.leave(item)
-                skipped.add((item.task, item.key))
+                skipped.add(item.id)
             if outcome is None:
                 break
             marked += bool(outcome)

@@ -1,12 +1,12 @@
 """Who is marking what right now, and what they have typed: nobody marks the same answer, and no draft is lost.
 
-A claim ends when its answer is marked or left, or by itself after CLAIM_MINUTES, so that a reviewer at lunch blocks
-nobody. Drafts stay.
+A claim ends when its answer is marked or left, when its reviewer goes to the list, or by itself after CLAIM_MINUTES, so
+that a reviewer at lunch blocks nobody. Drafts stay.
 """
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sql
@@ -56,9 +56,26 @@ def claim(book: Gradebook, task: str, key: str, by: str, *, anyway: bool = False
         other = holder(about, by)
         if other is not None and not anyway:
             return other
-        draft = next((claim.draft for claim in about if claim.by == by), {})
-        _write(connection, name, Claim(task, key, by, "", draft))
+        write_claim(connection, name, task, key, by, about)
     return None
+
+
+def write_claim(
+    connection: sql.Connection, assignment: str, task: str, key: str, by: str, about: Iterable[Claim]
+) -> None:
+    """Claim an answer in a transaction of the caller's; `about` are the newest claims on it. The draft stays."""
+    draft = next((claim.draft for claim in about if claim.by == by), {})
+    _write(connection, assignment, Claim(task, key, by, "", draft))
+
+
+def release(book: Gradebook, by: str) -> None:
+    """End all claims of a person; drafts stay."""
+    name, now = book.assignment_name(), datetime.now(UTC)
+    mine = [claim for claim in claims_of(book) if claim.by == by and claim.holds(now)]
+    if mine:
+        with book.transaction(write=True) as connection:
+            for claim in mine:
+                _write(connection, name, replace(claim, released=True))
 
 
 def keep_draft(book: Gradebook, task: str, key: str, by: str, draft: dict, *, released: bool = False) -> None:

@@ -133,8 +133,8 @@ class Browser:
         return dict(self.form()[1])[name]
 
     def begin(self) -> "Browser":
-        """Follow the link to the first answer that waits."""
-        return self.open(self.links[0])
+        """Ask for the next answer that waits."""
+        return self.send()
 
 
 @pytest.fixture

@@ -80,6 +80,22 @@ def test_a_second_browser_sees_the_marks_and_keeps_off_what_is_claimed(out, brow
     assert "3 of 4 by Ann" in ben.open("../../").text
 
 
+def test_three_who_open_the_list_together_get_three_answers(out, browser):
+    people = [browser(name) for name in ("Ann", "Ben", "Eve")]
+    people = [person.begin() for person in people]
+    assert len({person.url for person in people}) == 3
+    assert not any("is marking this one" in person.text for person in people)
+    zoe = browser("Zoe")
+    assert "3 of 3 wait for a mark; 3 are with Ann and Ben and Eve." in zoe.text
+    assert "Mark the next one" not in zoe.text and "Grade again" not in zoe.text
+    people[0].send(points="1", action="save")  # nothing is left for Ann
+    assert "2 of 3 wait for a mark; 2 are with Ben and Eve." in people[0].text
+    freed = people[1].url
+    people[1].send(comment="Later", action="queue")
+    assert "2 of 3 wait for a mark; 1 is with Eve." in people[0].open("").text
+    assert people[0].begin().url == freed and people[1].open(freed).field("comment") == "Later"
+
+
 def test_a_claim_ends_by_itself_and_its_draft_stays(out, browser, monkeypatch):
     ann = browser("Ann").begin().send(comment="Before lunch", action="add")
     monkeypatch.setattr(claims, "CLAIM_MINUTES", 0)
@@ -208,7 +224,7 @@ def test_a_share_is_a_fixed_part_of_all_answers(out, browser):
     with Gradebook(out / "gradebook.sqlite", create=False) as book:
         for i in range(20):
             book.add(1, result(f"more {i}", task("essay", "pending", answer=f"More {i}.")))
-    parts = [set(browser("Ann", share=(part, 2)).links[1:]) for part in (1, 2)]
+    parts = [set(browser("Ann", share=(part, 2)).links) for part in (1, 2)]
     parts = [{link.rpartition("/")[2] for link in part} for part in parts]
     assert len(parts[0]) + len(parts[1]) == 23 and not parts[0] & parts[1] and min(map(len, parts)) > 3
 
