@@ -24,8 +24,8 @@ def make_model():
     """Without dropout, which is another on each rank."""
     model = resume_script.make_model()
     for module in model.modules():
-        if isinstance(getattr(module, "dropout", None), float):
-            module.dropout = 0.0
+        for name in {"dropout", "dropout_p"} & vars(module).keys():
+            setattr(module, name, 0.0)
         if hasattr(module, "config"):
             block = getattr(module.config, "block", module.config)
             still = block.replace(dropout=0.0)

@@ -58,8 +58,8 @@ def test_accumulated_batches_are_one_large_batch():
         model = resume_script.make_model().double()
         model.config = replace(model.config, block=model.config.block.replace(dropout=0.0))
         for module in model.modules():
-            if isinstance(getattr(module, "dropout", None), float):
-                module.dropout = 0.0
+            for name in {"dropout", "dropout_p"} & vars(module).keys():
+                setattr(module, name, 0.0)
             if hasattr(module, "config"):
                 module.config = model.config.block if hasattr(module, "self_attention") else module.config
         made = [collate(group, 1, 2, 0) for group in groups_of_a_step]
