@@ -44,18 +44,20 @@ class Lesson:
 
 def read_lessons(course: Path) -> list[Lesson]:
     """Return the lessons of a course in their order, without lesson 00; notebooks without front matter are left out."""
-    lessons = [read_lesson(course, path.stem) for path in sorted(course.glob("notebooks/[0-9]*.ipynb"))]
+    lessons = [_read(course, path) for path in sorted(course.glob("notebooks/[0-9]*.ipynb"))]
     return [lesson for lesson in lessons if lesson and lesson.part]
 
 
-def read_lesson(course: Path, name: str) -> Lesson | None:
+def _read(course: Path, path: Path) -> Lesson | None:
     """Return what a lesson's notebook and its exercise say; None if the notebook can't be read or says nothing."""
     try:
-        cells = json.loads((course / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-        facts = cells[0]["metadata"]["lesson"]
-        title = _title("".join(cells[0]["source"])) or name
-        reading = reading_minutes((cell["cell_type"], "".join(cell["source"]), cell["metadata"]) for cell in cells)
-        return Lesson(name, title, facts["part"], facts["builds"], reading, _practice(course, name))
+        cells = _cells(path)
+        facts = cells[0][2]["lesson"]
+        title, practice = _title(cells) or path.stem, 0
+        exercise = course / "exercises" / f"exercise_{path.name}"
+        if exercise.is_file():
+            practice = practice_minutes("\n".join(text for kind, text, _ in _cells(exercise) if kind == "markdown"))
+        return Lesson(path.stem, title, facts["part"], facts["builds"], reading_minutes(cells), practice)
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
@@ -63,13 +65,19 @@ def read_lesson(course: Path, name: str) -> Lesson | None:
 def title_of(notebook: Path) -> str:
     """Return the title of a notebook, with its number; nothing if it has none."""
     try:
-        return _title("".join(json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]["source"]))
+        return _title(_cells(notebook))
     except (OSError, ValueError, LookupError, TypeError):
         return ""
 
 
-def _title(source: str) -> str:
-    heading = HEADING.match(source)
+def _cells(notebook: Path) -> list[tuple[str, str, dict]]:
+    """Return each cell's type, source and metadata."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return [(cell["cell_type"], "".join(cell["source"]), cell["metadata"]) for cell in cells]
+
+
+def _title(cells: list[tuple[str, str, dict]]) -> str:
+    heading = HEADING.match(cells[0][1])
     return " ".join(filter(None, heading.groups())).strip() if heading else ""
 
 
@@ -77,7 +85,7 @@ def reading_minutes(cells: Any) -> int:
     """Return the minutes that it takes to read a lesson, to the nearest five: prose by its words, code by its lines.
 
     Args:
-        cells: pairs of a cell's type, source and metadata. Code that is folded away costs nothing.
+        cells: the type, source and metadata of each. Code that is folded away costs nothing.
     """
     words = lines = 0
     for kind, source, metadata in cells:
@@ -95,14 +103,6 @@ def practice_minutes(text: str) -> int:
 
 def to_five(minutes: int | float) -> int:
     return max(5, 5 * round(minutes / 5))
-
-
-def _practice(course: Path, name: str) -> int:
-    path = course / "exercises" / f"exercise_{name}.ipynb"
-    if not path.is_file():
-        return 0
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return practice_minutes("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"))
 
 
 def problems(course: Path, name: str, lesson: Any) -> Iterator[str]:
@@ -125,47 +125,45 @@ def problems(course: Path, name: str, lesson: Any) -> Iterator[str]:
                 yield f"notebooks/{name}.py, cell {number}: links to {link}, which isn't there"
 
 
-def overview(lessons: list[Lesson], prefix: str = "") -> str:
-    """Return the table of the course: a row per lesson. Links begin with `prefix`."""
+def overview(lessons: list[Lesson]) -> str:
+    """Return the README's table of the course: a row per lesson."""
     rows = ["| Lesson | What you build | | Minutes |", "| --- | --- | --- | ---: |"]
     for part, members in groupby(lessons, key=lambda lesson: lesson.part):
         rows.append(f"| **{part}** | | | |")
         rows += [
-            f"| {_link(lesson, lesson.title, prefix)} | {lesson.builds} "
-            f"| [exercise]({prefix}exercises/exercise_{lesson.name}.ipynb) | {lesson.reading} + {lesson.practice} |"
+            f"| [{lesson.title}](notebooks/{lesson.name}.ipynb) | {lesson.builds} "
+            f"| [exercise](exercises/exercise_{lesson.name}.ipynb) | {lesson.reading} + {lesson.practice} |"
             for lesson in members
         ]
     return "\n".join(rows)
 
 
-def tracks(lessons: list[Lesson], prefix: str = "") -> str:
-    """Return the table of shorter ways through the course, with their hours. Links begin with `prefix`."""
+def tracks(lessons: list[Lesson], folder: str = "notebooks/") -> str:
+    """Return the table of shorter ways through the course, with their hours; `folder` is where its links lead."""
     by_number = {lesson.number: lesson for lesson in lessons}
     chosen = {name: [by_number[number] for number in numbers.split()] for name, numbers in TRACKS.items()}
     rows = ["| Track | Lessons | Hours to read | with exercises |", "| --- | --- | ---: | ---: |"]
     for name, members in [*chosen.items(), ("Everything", lessons)]:
-        links = "all" if members is lessons else ", ".join(_link(lesson, lesson.number, prefix) for lesson in members)
+        links = ", ".join(f"[{lesson.number}]({folder}{lesson.name}.ipynb)" for lesson in members)
+        links = "all" if members is lessons else links
         reading = sum(lesson.reading for lesson in members) / 60
         practice = sum(lesson.practice for lesson in members) / 60
         rows.append(f"| {name} | {links} | {reading:.0f} | {reading + practice:.0f} |")
     return "\n".join(rows)
 
 
-def _link(lesson: Lesson, text: str, prefix: str) -> str:
-    return f"[{text}]({prefix}notebooks/{lesson.name}.ipynb)"
-
-
 def with_tables(course: Path) -> dict[Path, str]:
     """Return the files that hold tables of the lessons, with the tables as they should be."""
-    lessons, tables = read_lessons(course), {"lessons": overview, "tracks": tracks}
+    lessons = read_lessons(course)
+    in_cell = re.sub("^", "# ", tracks(lessons, ""), flags=re.MULTILINE)
+    tables = {
+        course / "README.md": {"lessons": overview(lessons), "tracks": tracks(lessons)},
+        course / "notebooks" / f"{START}.py": {"tracks": in_cell},
+    }
     files = {}
-    for name, prefix in (("README.md", ""), (f"notebooks/{START}.py", "../")):
-
-        def filled(match: re.Match[str], prefix: str = prefix) -> str:
-            table = tables[match[2]](lessons, prefix).replace("](../notebooks/", "](")
-            return match[1] + re.sub("^", "# " if prefix else "", table, flags=re.MULTILINE) + "\n" + match[3]
-
-        files[course / name] = TABLE.sub(filled, (course / name).read_text(encoding="utf-8"))
+    for path, own in tables.items():
+        parts = TABLE.split(path.read_text(encoding="utf-8"))  # text, mark, a table's name, mark, text …
+        files[path] = "".join(f"{own[part]}\n" if index % 4 == 2 else part for index, part in enumerate(parts))
     return files
 
 
