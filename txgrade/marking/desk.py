@@ -92,6 +92,18 @@ class Desk:
 
         They are in the order of their hashes, which tells nothing of the learners.
         """
+        part, count = self.share
+        return [
+            item
+            for item in self._everything()
+            if self.task in (None, item.task) and int(item.key[:12], 16) % count == part - 1
+        ]
+
+    def item(self, task: str, key: str) -> Item | None:
+        """Return one answer or request, of any share."""
+        return next((item for item in self._everything() if item.id == (task, key)), None)
+
+    def _everything(self) -> list[Item]:
         claims: dict[tuple[str, str], list[Claim]] = defaultdict(list)
         for one in claims_of(self.book):
             claims[one.task, one.key].append(one)
@@ -101,15 +113,7 @@ class Desk:
         items = [self._of_answer(written[key], claims[key]) for key in ordered]
         requests, self.problems = read_requests(self.out, self.book)
         requests.sort(key=lambda request: (request.task, request.key))
-        items += [self._of_request(request, claims[request.task, request.key]) for request in requests]
-        part, count = self.share
-        return [item for item in items if self.task in (None, item.task) and int(item.key[:12], 16) % count == part - 1]
-
-    def item(self, task: str, key: str) -> Item | None:
-        """Return one answer or request, of any share."""
-        everything = Desk(self.book, self.out, self.by)
-        everything._name = self._name
-        return next((item for item in everything.items() if item.id == (task, key)), None)
+        return items + [self._of_request(request, claims[request.task, request.key]) for request in requests]
 
     def waiting(self) -> list[Item]:
         return [item for item in self.items() if item.waits]
