@@ -174,8 +174,7 @@ def _choose(row: Row, exercises: list[Exercise], retake: str) -> None:
 
 def _row(rows: dict[str, Row], result: Result, folder: str, roster: Roster | None) -> Row:
     """Return the row of a result's learner; one of its own if the learner's has a result of this folder already."""
-    people = roster.find(result.submission) if roster else []
-    people = people or (roster.find(result.learner) if roster and result.learner else [])
+    people = roster.find(result.submission, learner=result.learner) if roster else []
     key = f"roster {people[0].row}" if len(people) == 1 else person(result.name)
     if key in rows and folder in rows[key].attempts:
         key = f"submission {result.submission}"

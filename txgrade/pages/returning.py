@@ -338,8 +338,7 @@ def _matched(results: Iterable[Result], roster: Roster) -> tuple[list[Matched], 
     numbers = numbers_in(result.submission for result in sure)
     claimed: dict[int, list[Matched]] = {}
     for result in sure:
-        matches = roster.find(result.submission, numbers.get(result.submission, ""))
-        matches = matches or (roster.find(result.learner) if result.learner else [])
+        matches = roster.find(result.submission, numbers.get(result.submission, ""), result.learner)
         if result.status != "graded":
             left_out.append((result.submission, f"not graded: {result.status}"))
         elif len(matches) == 1:

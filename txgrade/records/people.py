@@ -184,9 +184,12 @@ class Roster:
     def has_ids(self) -> bool:
         return bool(self._by_id)
 
-    def find(self, name: str, number: str = "") -> list[Person]:
-        """Return everybody with a name; a file's own name goes before the number that an LMS put into it."""
-        return self._by_name.get(person(name)) or self._by_name.get(number) or []
+    def find(self, name: str, number: str = "", learner: str = "") -> list[Person]:
+        """Return everybody with a name; a file's own name goes before the number that an LMS put into it, and both
+        before the name that the learner had when the submission was graded.
+        """
+        found = self._by_name.get(person(name)) or self._by_name.get(number)
+        return found or (self.find(learner) if learner else [])
 
     def one(self, name: str) -> Person:
         """Return the person with a name, an email address, a login or an id.
