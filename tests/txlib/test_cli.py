@@ -64,7 +64,8 @@ def test_train_then_translate(txlib, tmp_path, monkeypatch):
         "--out",
         tmp_path / "run",
     )
-    assert status == 0 and re.search(r"^BLEU \d+\.\d on the test sentences", out, re.MULTILINE)
+    assert status == 0 and re.search(r"^bleu +\d+\.\d+$", out, re.MULTILINE)
+    assert re.search(r"^BLEU on the test sentences, with beams of 4 and greedy$", out, re.MULTILINE)
     status, of_arguments, _ = txlib("translate", "--model", tmp_path / "run", "Guten Morgen!", "", "Hallo.")
     assert status == 0 and of_arguments.count("\n") == 3
     monkeypatch.setattr(sys, "stdin", io.StringIO("Guten Morgen!\n\nHallo.\n"))
