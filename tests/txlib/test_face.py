@@ -69,7 +69,7 @@ def test_a_type_checker_knows_what_a_model_gives(tmp_path):
     )
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", tmp_path / "use.py"]
     said = subprocess.run(command, cwd=ROOT, env=os.environ | {"MYPYPATH": str(ROOT)}, capture_output=True, text=True)
-    kinds = re.findall(r'Revealed type is "([\w.]+)[["]', said.stdout)
+    kinds = re.findall(r'Revealed type is "([\w.]+)["\[]', said.stdout)
     assert [kind.rpartition(".")[2] for kind in kinds] == ["CausalLMOutput", "PreTrainingOutput", "Mask"]
     assert '"CausalLMOutput[Tensor | None]" has no attribute "logitz"' in said.stdout and "Found 1 error" in said.stdout
 
