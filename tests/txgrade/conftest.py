@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 
+from txgrade.authoring import record
+from txgrade.authoring.exercise import read_exercise
 from txgrade.authoring.release import release
 
 SAMPLE = Path(__file__).parent / "sample" / "03_sample.py"
@@ -29,6 +31,17 @@ def course(tmp_path_factory):
     return SimpleNamespace(
         folder=folder, source=source, exercise=released.exercise, solution=released.solution, released=released
     )
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Many small releases: run the sources here instead of in a fresh process each."""
+
+    def run(path, seeds, hidden_seeds=(), *, variant=None):
+        return record._record(read_exercise(path, variant), seeds, list(hidden_seeds))
+
+    monkeypatch.setattr("txgrade.authoring.release.record_evidence", run)
+    monkeypatch.setattr("txgrade.authoring.validate.record_evidence", run)
 
 
 @pytest.fixture

@@ -46,11 +46,9 @@ def features(tmp_path_factory):
 
 
 @pytest.fixture
-def changed(tmp_path, monkeypatch):
+def changed(tmp_path, monkeypatch, in_process):
     """Release the sample in this process, with some text replaced."""
-    run = lambda path, seeds, hidden_seeds=(): record._record(path, seeds, list(hidden_seeds))  # noqa: E731
-    monkeypatch.setattr("txgrade.authoring.release.record_evidence", run)
-    monkeypatch.setattr("txgrade.authoring.measure.measure", in_process)
+    monkeypatch.setattr("txgrade.authoring.measure.measure", measure_here)
 
     def write(*replacements: tuple[str, str]) -> Path:
         text = FEATURES.read_text(encoding="utf-8")
@@ -65,8 +63,8 @@ def changed(tmp_path, monkeypatch):
     return lambda *replacements: release(write(*replacements), run_solution=False)
 
 
-def in_process(path, requests):
-    exercise = read_exercise(path)
+def measure_here(path, requests, *, variant=None):
+    exercise = read_exercise(path, variant)
     functions = record.author_declarations(exercise, record.reference_names(exercise, exercise.seed)).measured
     return [measuring._measured(functions[each["task"]], each) for each in requests]
 
@@ -91,7 +89,6 @@ def test_nothing_of_the_author_leaves(features):
         "1 point: it could copy",
         "load_state_dict",
         "low scores",
-        "2026-12-01",
         "forbid",
         'float32": "',
         "It is on its way",
@@ -216,7 +213,7 @@ def test_a_deadline_stands_below_the_title(features):
 
 
 def test_what_the_author_said_is_recorded(features):
-    found = json.loads(json.dumps(record._record(features.source, [], [3])))
+    found = json.loads(json.dumps(record._record(read_exercise(features.source), [], [3])))
     assert found["measured"] == ["fit-line"] and found["broken"] == {}
     assert found["due"] == {
         "when": "2026-12-01 23:59",

@@ -9,7 +9,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from txgrade.authoring import record
 from txgrade.authoring.cells import strip_hidden, strip_solution
 from txgrade.authoring.exercise import ExerciseError, read_exercise
 from txgrade.authoring.notebooks import LOADED, same_notebook
@@ -20,14 +19,6 @@ from txgrade.evidence.recordings import pack, unpack
 pytestmark = pytest.mark.slow
 
 CHECK_ID = '"grade_id": "check-attention"'
-
-
-@pytest.fixture
-def in_process(monkeypatch):
-    """Many small releases: run the sources here instead of in a fresh process each."""
-    run = lambda path, seeds, hidden_seeds=(): record._record(path, seeds, list(hidden_seeds))  # noqa: E731
-    monkeypatch.setattr("txgrade.authoring.release.record_evidence", run)
-    monkeypatch.setattr("txgrade.authoring.validate.record_evidence", run)
 
 
 def recordings(notebook):
