@@ -94,7 +94,7 @@ def collect(
         RosterError, ValueError: a table that makes no sense.
     """
     if system not in READERS:
-        raise CollectError(f"no system {system!r} to collect from; choose {', '.join(READERS)}")
+        raise CollectError(f"no system {system!r} to collect from; choose {', '.join(READERS)} or nbgrader")
     zone = zone_of(timezone, '--timezone "{}"') if timezone else None
     told = _read_times(times, roster, zone) if times else {}
     collected = Collected()
