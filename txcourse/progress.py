@@ -88,6 +88,7 @@ class CourseMap:
 def progress() -> CourseMap:
     """Return the learner's results so far on the map of the course."""
     recorded = recorded_progress()
+    recorded.rows = [row for row in recorded if row.exercise[:2] != START[:2]]  # the tour's check counts nowhere
     lessons = read_lessons(current_course() or COURSE)
     return CourseMap(
         recorded,

@@ -77,6 +77,11 @@ def test_the_map_says_where_the_learner_is_what_is_next_and_how_long(mapped):
     assert "**You have done the whole course.**" in mapped(row(2, "4", "a", "01_text"))
 
 
+def test_the_check_of_the_tour_moves_nobody(mapped):
+    shown = mapped(row(2, "1", "a", "02_nets"), row(1, "2", "a", "00_causal_mask"))
+    assert "[02 Nets](../notebooks/02_nets.ipynb) **← you are here**" in shown and "00_causal" not in shown
+
+
 def test_an_exercise_from_elsewhere_is_on_the_map_too(mapped):
     assert "| ◐ begun | 99_own | 1 of 2 points | |" in mapped(row(1, "1", "a", "99_own"))
 

@@ -111,9 +111,12 @@ def prepare(notebook: Any) -> None:
         if cell.metadata.get("jupyter", {}).get("source_hidden"):
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), "remove-input"]
         for output in cell.get("outputs", []):
-            if "text/html" in output.get("data", {}):
+            data = output.get("data", {})
+            if "text/html" in data:
                 for kind in ("image/png", VERDICT):
-                    output.data.pop(kind, None)
+                    data.pop(kind, None)
+            if "text/markdown" in data:  # Sphinx follows the links of cells, not those of outputs
+                data["text/markdown"] = data["text/markdown"].replace(".ipynb)", ".html)")
 
 
 def promote_headings(notebook: Any) -> None:
