@@ -23,6 +23,12 @@ def plural(count: int | float, word: str) -> str:
     return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
 
 
+def minute(time: str | None) -> str:
+    """Return a time in ISO 8601 to the minute: `2026-12-02 02:59 UTC`."""
+    match = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*(?:\+00:00|Z)?$", time or "")
+    return f"{match[1]} {match[2]} UTC" if match else time or ""
+
+
 def titled(title: str, words: str) -> str:
     """Join a title, which may end in punctuation, and words about it: `The mask: right`, `Which row? Right`."""
     if title.endswith(("?", "!", ".", "…", ":")):

@@ -226,11 +226,14 @@ def course_page(course: Course) -> str:
     tasks = []
     for exercise in course.exercises:
         results = [row.results[exercise.name] for row in course.rows if exercise.name in row.results]
-        graded = [result for result in results if result.status == "graded" and result.max_score]
-        mean = fmean(result.score / result.max_score for result in graded) if graded else None
+        fractions = [result.fraction for result in results if result.status == "graded" and result.fraction is not None]
+        mean = fmean(fractions) if fractions else None
         hard = [item for item in item_statistics(results) if item.difficulty is not None and item.difficulty < 1]
         hardest = min(hard, key=lambda item: item.difficulty or 0, default=None)
-        tasks.append({"exercise": exercise, "count": len(results), "mean": mean, "hardest": hardest})
+        waiting = sum(result.waiting for result in results)
+        tasks.append(
+            {"exercise": exercise, "count": len(results), "mean": mean, "waiting": waiting, "hardest": hardest}
+        )
     whole = sum(exercise.weight for exercise in course.exercises)
     return page(
         "course.html",

@@ -20,10 +20,10 @@ from txgrade.pages.page import ISOLATION, MAX_LINE, MAX_NAME, cut, key_of, page
 from txgrade.pages.prose import hints, prose, sentence, untitled
 from txgrade.records.changes import PENALTY
 from txgrade.records.history import History
-from txgrade.records.lateness import describe_deadline
+from txgrade.records.lateness import UNKNOWN, describe_deadline
 from txgrade.records.result import VERDICTS, Note, Result, TaskResult
 from txgrade.submitting.notebook import STATUSES
-from txgrade.text import markup, number, plural
+from txgrade.text import markup, minute, number, plural
 
 HEAD = 500  # characters of a page that hold its key
 MAX_PIXELS = 20_000_000  # of a figure
@@ -44,12 +44,16 @@ LOOKS = {  # verdict: symbol, and the tone of its words
 }
 UNSHOWN = (
     "late",
-    "time unknown",
+    UNKNOWN,
     "not graded",
     "seeds disagree",
     "call in hidden tests",
     "invalid evidence",
 )  # to a learner: shown elsewhere, or not at all
+UNTIMED = {
+    "late": "Marked as submitted late, but without a time: no late penalty.",
+    UNKNOWN: "Time of submission unknown: no late penalty.",
+}
 NO_HISTORY = History()
 DEFAULT_REMEDY = (
     "Open your notebook in JupyterLab, check that it runs from top to bottom, save it, and submit it again."
@@ -72,8 +76,9 @@ def _key(result: Result, assignment: Assignment, history: History) -> str:
 
 def feedback_page(result: Result, assignment: Assignment, history: History = NO_HISTORY) -> str:
     """Return the page for a learner: one HTML file."""
-    tasks = [_task(task, assignment) | _history(task, history) for task in result.tasks]
+    tasks = [_task(task, assignment, history) | _history(task, history) for task in result.tasks]
     late = next((_note(note) for note in result.notes if note.kind == "late"), "") if result.penalty else ""
+    untimed = [UNTIMED[note.kind] for note in result.notes if note.kind in UNTIMED and not result.submitted]
     return page(
         "feedback.html",
         {
@@ -83,11 +88,12 @@ def feedback_page(result: Result, assignment: Assignment, history: History = NO_
             "assignment": assignment,
             "tasks": tasks,
             "late": late,
+            "untimed": untimed[0] if untimed else "",
             "share": round(100 * result.score / result.max_score) if result.max_score else 0,
             "pending": sum(task.max_points for task in result.tasks if task.verdict == "pending"),
             "remedy": STATUSES.get(result.status, DEFAULT_REMEDY),
             "notes": _notes(result),
-            "submitted": _time(result.submitted),
+            "submitted": minute(result.submitted),
             "due": describe_deadline(assignment.due) if assignment.due else "",
             "next": _next(result, assignment),
             "isolation": ISOLATION.get(result.isolation, result.isolation),
@@ -95,7 +101,7 @@ def feedback_page(result: Result, assignment: Assignment, history: History = NO_
     )
 
 
-def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
+def _task(task: TaskResult, assignment: Assignment, history: History) -> dict[str, Any]:
     symbol, tone = LOOKS[task.verdict]
     words = VERDICTS[task.verdict]
     if task.verdict == "reviewed":
@@ -113,7 +119,7 @@ def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
         "max_points": task.max_points,
         "meta": " · ".join(_meta(heading)),
         "alone": _alone(task),
-        "lines": [_line(line, task.sentences) for line in task.lines],
+        "lines": [_line(line, task.sentences) for line in _lines(task, history)],
         "matrices": _matrices(task),
         "parts": () if task.verdict == "right" else task.parts,
         "answer": _answer(task),
@@ -125,10 +131,16 @@ def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
 
 
 def _history(task: TaskResult, history: History) -> dict[str, Any]:
-    """Return what has changed of a task since an earlier page, and the answers to requests about it."""
+    """Return what has changed of a task since an earlier page, and the answers to requests about it.
+
+    The reason of a change is left out where the page says it anyway: it is the answer to a request, or what a person
+    said of the task.
+    """
     decisions = [decision for decision in history.decisions if decision.task == task.id]
+    changed = _changed(task.id, history, said=" ".join(task.lines))
+    told = [(number(decision.old), number(decision.new)) for decision in decisions]
     return {
-        "changed": _changed(task.id, history),
+        "changed": None if changed and (changed["old"], changed["new"]) in told else changed,
         "requests": [
             {
                 "words": f"kept at {number(decision.old)}"
@@ -136,20 +148,27 @@ def _history(task: TaskResult, history: History) -> dict[str, Any]:
                 else f"changed from {number(decision.old)} to {number(decision.new)}",
                 "request": cut(decision.request, MAX_LINE),
                 "reason": Markup(markup(cut(decision.reason, MAX_LINE))),
-                "time": _time(decision.time),
+                "time": minute(decision.time),
             }
             for decision in decisions
         ],
     }
 
 
-def _changed(id: str, history: History) -> dict[str, Any] | None:
+def _lines(task: TaskResult, history: History) -> list[str]:
+    """Return what a page says of a task, without what the answer to a request says."""
+    reasons = [decision.reason for decision in history.decisions if decision.task == task.id]
+    told = {line for reason in reasons for line in reason.splitlines()} if task.verdict == "reviewed" else ()
+    return [line for line in task.lines if line not in told]
+
+
+def _changed(id: str, history: History, said: str = "") -> dict[str, Any] | None:
     """Return the last change of a task's points, or of the late penalty."""
     change = next((change for change in reversed(history.changes) if change.task == id), None)
     if change is None:
         return None
-    why = Markup(markup(cut(change.why, MAX_LINE)))
-    return {"old": number(change.old), "new": number(change.new), "why": why, "time": _time(change.time)}
+    why = Markup(markup(cut(change.why.removesuffix(f": {said}"), MAX_LINE)))
+    return {"old": number(change.old), "new": number(change.new), "why": why, "time": minute(change.time)}
 
 
 def _line(line: str, sentences: tuple[str, ...]) -> Markup:
@@ -266,9 +285,3 @@ def _recheck(assignment: Assignment) -> Markup:
             command
         )
     return Markup("After a change choose Kernel, Restart Kernel and Run All Cells, and look for errors.")
-
-
-def _time(submitted: str | None) -> str:
-    """Return a time in ISO 8601 to the minute: `2026-12-02 02:59 UTC`."""
-    match = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*(?:\+00:00|Z)?$", submitted or "")
-    return f"{match[1]} {match[2]} UTC" if match else submitted or ""

@@ -126,10 +126,10 @@ def give_back(
 
 
 def _need_marked(results: list[Result], out: Path) -> None:
-    waiting = [sum(task.verdict == "pending" for task in result.tasks) for result in results]
-    if any(waiting):
+    waiting = [result.waiting for result in results if result.waiting]
+    if waiting:
         raise ReturnError(
-            f"{plural(sum(waiting), 'answer')} of {plural(sum(map(bool, waiting)), 'learner')} wait for a person: mark "
+            f"{plural(sum(waiting), 'answer')} of {plural(len(waiting), 'learner')} wait for a person: mark "
             f"them by txgrade review --out {out}, or say --anyway"
         )
 

@@ -14,6 +14,7 @@ from txgrade.pages.page import ISOLATION, MAX_LINE, cut, page
 from txgrade.pages.prose import sentence
 from txgrade.pages.similar import Similar
 from txgrade.pages.statistics import FEWEST, item_statistics
+from txgrade.records.lateness import nobody_s_time
 from txgrade.records.result import VERDICTS, Result, TaskResult
 from txgrade.submitting.releases import earlier_releases
 from txgrade.text import markup, number, titled
@@ -29,7 +30,8 @@ def summary_page(
     `similar` lists answers that resemble each other, `missing` people who submitted nothing.
     """
     graded = [result for result in results if result.status == "graded"]
-    fractions = [result.score / result.max_score for result in graded if result.max_score]
+    fractions = [result.fraction for result in graded if result.fraction is not None]
+    waiting = [result.waiting for result in graded if result.waiting]
     titles = {task.id: task.title or task.id for task in assignment.tasks}
     levels = Counter(result.isolation for result in graded or results)
     return page(
@@ -38,7 +40,9 @@ def summary_page(
             "assignment": assignment,
             "count": len(results),
             "graded": len(graded),
-            "full": sum(fraction >= 1 for fraction in fractions),
+            "full": sum(result.score >= result.max_score > 0 for result in graded),
+            "waiting": sum(waiting),
+            "waiting_learners": len(waiting),
             "median": _percent(median(fractions)) if fractions else "",
             "mean": _percent(fmean(fractions)) if fractions else "",
             "chart": _chart(fractions),
@@ -48,7 +52,10 @@ def summary_page(
             "look": [
                 (result.name, _link(result), _reasons(result, titles)) for result in results if result.needs_review
             ],
-            "earlier": [Markup(markup(text)) for _, text in earlier_releases(results)],
+            "whole_class": [
+                Markup(markup(text))
+                for text in [*(text for _, text in earlier_releases(results)), *nobody_s_time(results)]
+            ],
             "failed": [(result.name, _link(result), result.status) for result in results if result.status != "graded"],
             "similar": [_similar(pair, titles) for pair in similar],
             "missing": list(missing),
@@ -75,7 +82,8 @@ def _in_kernel(graded: list[Result]) -> dict[str, Any] | None:
 
 
 def _class_task(task: Any, graded: list[Result]) -> dict[str, Any]:
-    answers = [answer for result in graded for answer in result.tasks if answer.id == task.id]
+    every = [answer for result in graded for answer in result.tasks if answer.id == task.id]
+    answers = [answer for answer in every if answer.verdict != "pending"]
     right = sum(answer.points >= answer.max_points for answer in answers)
     wrong = [answer for answer in answers if answer.points < answer.max_points]
     mistakes = Counter(words for answer in wrong for words in _mistakes(answer))
@@ -86,8 +94,8 @@ def _class_task(task: Any, graded: list[Result]) -> dict[str, Any]:
         "right": right,
         "count": len(answers),
         "share": round(100 * right / len(answers)) if answers else 0,
-        "mean": number(sum(answer.points for answer in answers) / len(answers)) if answers else "–",
-        "pending": sum(answer.verdict == "pending" for answer in answers),
+        "mean": number(fmean(answer.points for answer in answers)) if answers else "",
+        "pending": len(every) - len(answers),
         "mistakes": mistakes.most_common(5),
         "others": max(0, len(mistakes) - 5),
     }
@@ -106,7 +114,6 @@ def _mistakes(task: TaskResult) -> list[Markup]:
         "partial": "Some of its checks are wrong",
         "error": "It raised an error",
         "reviewed": "",
-        "pending": "",
     }
     verdict = words.get(task.verdict, VERDICTS[task.verdict].capitalize())
     return [Markup("<em>{}</em>").format(verdict)] if verdict else []

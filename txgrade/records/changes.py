@@ -11,6 +11,7 @@ from txgrade.records.gradebook import Gradebook
 from txgrade.records.grades import as_json, insert
 from txgrade.records.result import Result
 from txgrade.records.tables import PUBLISHED
+from txgrade.text import minute, plural
 
 PENALTY = "late penalty"  # what a change of it is called, instead of a task's id
 
@@ -72,6 +73,9 @@ def _data(result: Result) -> dict:
         "assignment": result.assignment_hash,
         "status": result.status,
         "penalty": result.penalty,
+        "submitted": result.submitted,
+        "until": result.allowance.until,
+        "slip_days": result.slip_days_used,
         "tasks": tasks,
     }
 
@@ -103,7 +107,18 @@ def _why(old: dict, new: dict, was: dict, is_now: dict) -> str:
 def _why_penalty(old: dict, new: dict) -> str:
     if new["file"] != old["file"]:
         return "handed in again"
+    known = "submitted" in old  # pages of earlier versions don't say
+    if known and new["submitted"] != old["submitted"]:
+        if new["submitted"] is None:
+            return "time of submission unknown: no late penalty"
+        return (
+            f"time of submission {'known now' if old['submitted'] is None else 'corrected'}: {minute(new['submitted'])}"
+        )
+    if known and new["until"] != old["until"]:
+        return f"deadline extended to {new['until']}" if new["until"] else "no extension any more"
+    if known and new["slip_days"] != old["slip_days"]:
+        return f"{plural(new['slip_days'], 'slip day')} used"
     before, now = ([task["points"] for task in data["tasks"].values()] for data in (old, new))
     if before != now:
         return "it is a part of the points, which changed"
-    return "the deadline or the time of hand-in counts differently"
+    return "the deadline or the time of submission counts differently"

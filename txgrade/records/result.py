@@ -106,9 +106,19 @@ class Result:
         return self.learner or self.submission
 
     @property
+    def waiting(self) -> int:
+        """How many written answers wait to be marked."""
+        return sum(task.verdict == "pending" for task in self.tasks)
+
+    @property
+    def fraction(self) -> float | None:
+        """The score as a part of the points of what is marked; None if nothing is."""
+        most = self.max_score - sum(task.max_points for task in self.tasks if task.verdict == "pending")
+        return self.score / most if most > 0 else None
+
+    @property
     def needs_review(self) -> bool:
-        pending = any(task.verdict == "pending" for task in self.tasks)
-        return pending or self.status != "graded" or any(note.review for note in self.notes)
+        return self.waiting > 0 or self.status != "graded" or any(note.review for note in self.notes)
 
     def data(self) -> dict:
         """Return it as JSON can hold it."""

@@ -16,6 +16,7 @@ from txgrade.pages.page import TEMPLATES
 from txgrade.pages.prose import prose
 from txgrade.pages.similar import Similar
 from txgrade.pages.summary import summary_page
+from txgrade.records.lateness import UNKNOWN, with_lateness
 from txgrade.records.result import VERDICTS, Note, Part
 from txgrade.submitting.notebook import STATUSES
 from txgrade.text import printable
@@ -400,6 +401,21 @@ def test_prompts_carry_no_tags_of_their_own(markdown):
     assert not any(attributes for _, attributes in page.elements)
 
 
+@pytest.mark.parametrize(
+    ("marked_late", "words"),
+    [
+        (True, "Marked as submitted late, but without a time: no late penalty."),
+        (None, "Time of submission unknown: no late penalty."),
+        (False, ""),
+    ],
+)
+def test_a_late_mark_without_a_time(marked_late, words):
+    due = {"when": "2026-12-01 23:59", "timezone": "UTC", "per_day": 0.1, "at_most": 1, "grace_minutes": 0}
+    one = with_lateness(replace(ADA, marked_late=marked_late), due)
+    text = harmless(feedback_page(one, replace(ASSIGNMENT, due=due))).text
+    assert words in text and text.count("no late penalty") == bool(words) and "--times" not in text
+
+
 # The class
 
 
@@ -477,6 +493,25 @@ def test_the_distribution_counts_everyone():
     (chart,) = page.all("svg")
     assert chart["role"] == "img"
     assert "2 between 0 and 10 %; 2 between 50 and 60 %; 2 between 90 and 100 %." in page.text
+
+
+def test_what_is_not_marked_is_in_no_mean():
+    waiting = result("waits", task("scores"), task("causal-mask", "wrong"), task("essay", "pending"))
+    nothing_else = replace(result("essay", task("essay", "pending")), max_score=4)
+    marked = result("marked", *ADA.tasks[:3], task("essay", "reviewed", 4))
+    page = harmless(summary_page([waiting, nothing_else, marked], ASSIGNMENT))
+    # 2 of 12 - 4 points, and 11 of 12; the third has no marked point
+    assert "Median 58 %, mean 58 % of the points of what is marked; 2 written answers of 2 learners wait" in page.text
+    assert "1 of 1 right (100 %); 4 of 4 points on average; 2 to be marked" in page.text
+    assert "1 between 20 and 30 %; 1 between 90 and 100 %." in page.text
+    page = harmless(summary_page([waiting, nothing_else], ASSIGNMENT))
+    assert "Why the root? · written 2 to be marked" in page.text
+
+
+def test_what_holds_for_the_whole_class_is_one_line():
+    note = Note(UNKNOWN, "nobody knows when", review=False)
+    text = harmless(summary_page([replace(ADA, notes=(note,)), replace(ZOFIA, notes=(note,))], ASSIGNMENT)).text
+    assert "About the whole class nobody's time of submission is known, so nothing is taken off" in text
 
 
 def test_a_class_of_nobody():

@@ -3,6 +3,7 @@
 import csv
 import io
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -90,7 +91,7 @@ def graded(folder, results, name=""):
 def term(tmp_path):
     full = [task(id) for id in (*TASKS, "plot")]
     first = [result("ada", *full), result("bo", *full[:2], penalty=1)]
-    second = [result("ada", full[0]), result("Bo", *full), result("stranger", task("essay", "pending"))]
+    second = [result("ada", full[0]), result("Bo", *full), result("stranger", task("scores"), task("essay", "pending"))]
     third = [result("ada", *full[:3])]
     names = ("01", "02", "03")
     return [graded(tmp_path / name, each) for name, each in zip(names, (first, second, third), strict=True)]
@@ -112,7 +113,7 @@ def test_a_term_adds_up_and_loses_nobody(term, tmp_path, drop):
     rows = {row.name: row for row in course.rows}
     assert list(rows) == ["Ada Lovelace", "Bo Rose", "Cleo Absent", "stranger"]
     most = ASSIGNMENT.points
-    fractions = {"Ada Lovelace": (8, 2, 7), "Bo Rose": (4, 8, 0), "Cleo Absent": (0, 0, 0), "stranger": (0, 0, 0)}
+    fractions = {"Ada Lovelace": (8, 2, 7), "Bo Rose": (4, 8, 0), "Cleo Absent": (0, 0, 0), "stranger": (0, 2, 0)}
     for name, scores in fractions.items():
         expected = naive_total([score / most for score in scores], [most, 3, 1.5], drop)
         assert rows[name].total == pytest.approx(expected), name
@@ -124,6 +125,9 @@ def test_a_term_adds_up_and_loses_nobody(term, tmp_path, drop):
     assert written["Bo Rose"]["03"] == "" and written["Bo Rose"]["missing"] == "03" and len(written) == 4
     assert len(written["Ada Lovelace"]["dropped"].split()) == drop
     page = page_path.read_text(encoding="utf-8")
+    second = page[page.index(">02<") :]
+    second = re.findall(r'class="number">([^<]*)</td>', second[: second.index("</tr>")])
+    assert second[2:] == ["3", "36 %", "1"], "2 and 8 of 12 points, 2 of the 8 that are marked"
     assert "Cleo Absent</bdi>: none of them" in page and "<script" not in page
     assert table_path.stat().st_mode & 0o077 == 0
 

@@ -10,6 +10,10 @@ from txgrade.pages.feedback import feedback_page
 from txgrade.records.changes import PENALTY, Publication
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.history import histories_of
+from txgrade.records.lateness import with_lateness
+from txgrade.records.result import Allowance
+
+DUE = {"when": "2026-12-01 23:59", "timezone": "UTC", "per_day": 0.2, "at_most": 1, "grace_minutes": 0}
 
 
 @pytest.fixture
@@ -69,12 +73,34 @@ def test_marks_by_people(publish):
     assert publish(other)[0][:3] == ("scores", 1, 2)
 
 
-def test_a_penalty(publish):
-    late = replace(result("a", task("scores")), penalty=0.4, score=1.6)
-    publish(late)
-    assert publish(replace(late, penalty=0, score=2)) == [
-        (PENALTY, 0.4, 0, "the deadline or the time of hand-in counts differently")
-    ]
+LATE = replace(result("a", task("scores")), penalty=0.4, score=1.6, submitted="2026-12-02T08:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"submitted": None}, "time of submission unknown: no late penalty"),
+        ({"submitted": "2026-12-01T07:30:12+00:00"}, "time of submission corrected: 2026-12-01 07:30 UTC"),
+        ({"allowance": Allowance("2026-12-03 12:00")}, "deadline extended to 2026-12-03 12:00"),
+        ({"slip_days_used": 1}, "1 slip day used"),
+        ({}, "the deadline or the time of submission counts differently"),
+    ],
+)
+def test_a_penalty(publish, other, why):
+    publish(LATE)
+    assert publish(replace(LATE, penalty=0, score=2, **other)) == [(PENALTY, 0.4, 0, why)]
+
+
+def test_a_time_that_becomes_known_and_unknown_again_is_the_reason_in_the_table_and_on_the_page(publish):
+    unknown = with_lateness(replace(LATE, submitted=None), DUE)
+    publish(unknown)
+    known = "time of submission known now: 2026-12-02 08:00 UTC"
+    for one, why in ((LATE, known), (unknown, "time of submission unknown: no late penalty")):
+        assert [change[3] for change in publish(one)] == [why]
+        earlier = Publication(publish.book, publish.book.latest()).earlier
+        assert why in changes_csv(earlier)
+        page = feedback_page(one, ASSIGNMENT, histories_of(earlier, [])["a"])
+        assert page.lower().count(why.lower()) == 1
 
 
 def test_the_table_and_the_page_tell_all_changes(publish):
@@ -86,6 +112,16 @@ def test_the_table_and_the_page_tell_all_changes(publish):
     assert {row.split(",")[:4][2] for row in rows[1:]} == {"0", "2"}
     page = feedback_page(result("a", task("scores")), ASSIGNMENT, histories_of(earlier, [])["a"])
     assert page.count("Changed from ") == 1 and "Changed from 0 to 2 points on 20" in page
+
+
+def test_what_a_person_said_is_on_the_page_once(publish):
+    publish(result("a", task("scores")))
+    publish.book.override("a", "scores", 1, "Half of it.\nThe shape is *right*.")
+    publish(result("a", task("scores")))
+    (one,), earlier = publish.book.latest(), Publication(publish.book, publish.book.latest()).earlier
+    page = feedback_page(one, ASSIGNMENT, histories_of(earlier, [])["a"])
+    assert page.count("Half of it.") == 1 and "marked by a person</bdi>" in page
+    assert "marked by a person: Half of it. The shape is *right*." in changes_csv(earlier)
 
 
 def test_a_run_that_is_killed_before_it_wrote_down_its_changes_finds_them_again(publish):
