@@ -365,6 +365,9 @@ def review(
         str, typer.Option(metavar="K/N", help="Only a part of the answers, such as 1/2 for one reviewer of two.")
     ] = "1/1",
     names: Annotated[bool, typer.Option("--names", help="Show the learners' names instead of pseudonyms.")] = False,
+    alike: Annotated[
+        bool, typer.Option("--alike", help="With NAME: also for all who have the same answer and the same points.")
+    ] = False,
 ) -> None:
     """Give points for the written answers that wait; or, with NAME, change one submission's points for a task.
 
@@ -391,7 +394,7 @@ def review(
     elif task is None or points is None:
         raise ValueError(f"txgrade review {name} needs --task, --points and --reason")
     else:
-        print(override(out, read_name(name), task, points, reason, by))
+        print(override(out, read_name(name), task, points, reason, by, also_alike=alike))
 
 
 @app.command()

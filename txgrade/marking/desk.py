@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txgrade.records.blind import Pseudonyms
-from txgrade.records.claims import Claim, claim, claims_of, holder, keep_draft, release, write_claim
+from txgrade.records.claims import Claim, claim, claims_of, holder, keep_draft, release
 from txgrade.records.gradebook import Gradebook, Review, RubricItem, Superseded, WrittenAnswer
 from txgrade.records.ledger import GradebookError
-from txgrade.records.requests import Decision, Request, decide, read_requests
+from txgrade.records.requests import Decision, Request, alike, decide, read_requests
 from txgrade.text import plural, printable
 
 
@@ -36,6 +36,7 @@ class Item:
     waits: bool
     review: Review | None = None
     request: Request | None = None
+    alike: tuple[str, ...] = ()  # of a request: pseudonyms or names of others with the same answer and points
     claims: tuple[Claim, ...] = ()  # the newest of each reviewer, the newest first
 
     @property
@@ -65,6 +66,7 @@ class Points:
     points: int | float = 0  # besides those of the rubric items
     comment: str = ""
     items: tuple[int, ...] = ()  # numbers of rubric items
+    alike: bool = False  # whether others with the same answer and points get them, where a request is answered
 
 
 class Desk:
@@ -121,12 +123,12 @@ class Desk:
     def next(self, skip: Collection[tuple[str, str]] = (), after: Item | None = None) -> Item | None:
         """Claim the first that waits and that nobody else has claimed, from `after` on; None if there is none."""
         self.book.newest()  # read now what takes long, not while others wait
-        with self.book.transaction(write=True) as connection:  # nobody marks or claims in between
+        with self.book.transaction(write=True):  # nobody marks or claims in between
             items = self.items()
             index = next((i for i, item in enumerate(items, 1) if after and item.id == after.id), 0)
             for item in items[index:] + items[:index]:
                 if item.waits and item.id not in skip and item.holder(self.by) is None:
-                    write_claim(connection, self.book.assignment_name(), *item.id, self.by, item.claims)
+                    self.open(item)
                     return item
         return None
 
@@ -158,17 +160,23 @@ class Desk:
         if item.request is not None:
             if not given.comment.strip():
                 raise GradebookError("say why: the learner's page shows it")
-            current = self.item(item.task, item.key)
-            if current is not None and current.seen != seen and current.request and current.request.decision:
-                decision = current.request.decision
-                if (decision.new, decision.reason, decision.by) == (given.points, given.comment, self.by):
-                    return  # sent twice
-                raise Decided(decision)
-            decide(self.book, item.request, given.points, given.comment, self.by)
+            self.book.newest()  # read now what takes long, not while others wait
+            with self.book.transaction(write=True):
+                self._decide(self.item(item.task, item.key) or item, given, seen)
         else:
             after = int(seen) if seen.isdigit() else 0
             self.book.review(item.task, item.key, given.points, given.comment, self.by, items=given.items, after=after)
         self.leave(item)
+
+    def _decide(self, item: Item, given: Points, seen: str) -> None:
+        assert item.request is not None
+        decision = item.request.decision
+        if decision is not None and item.seen != seen:
+            if (decision.new, decision.reason, decision.by) == (given.points, given.comment, self.by):
+                return  # sent twice
+            raise Decided(decision)
+        also = item.request.alike if given.alike else ()
+        decide(self.book, [item.request], given.points, given.comment, self.by, also)
 
     def change_item(
         self, task: str, points: int | float, text: str, *, number: int | None = None, version: int | None = None
@@ -209,8 +217,7 @@ class Desk:
             tuple(map(self._name, answer.submissions)),
             answer.waits,
             answer.review,
-            None,
-            tuple(claims),
+            claims=tuple(claims),
         )
 
     def _of_request(self, request: Request, claims: Iterable[Claim]) -> Item:
@@ -228,6 +235,7 @@ class Desk:
             request.decision is None,
             None,
             request,
+            tuple(map(self._name, request.alike)),
             tuple(claims),
         )
 
@@ -244,24 +252,37 @@ class Decided(GradebookError):
 FASTER = (Superseded, Decided)
 
 
-def override(out: Path | str, name: str, task: str, points: int | float, reason: str, by: str = "") -> str:
+def override(
+    out: Path | str, name: str, task: str, points: int | float, reason: str, by: str = "", *, also_alike: bool = False
+) -> str:
     """Change one submission's points for a task, which answers requests about it; return what to say.
+
+    With `also_alike`, all who have the same answer and the same points get the same.
 
     Raises:
         GradebookError: no gradebook in the folder; no such submission or task; no reason, or wrong points.
     """
     points = int(points) if float(points).is_integer() else points
     out, by = Path(out), by or user()
-    with Gradebook(out / "gradebook.sqlite", create=False) as book:
-        asked = [request for request in read_requests(out, book)[0] if request.decision is None]
-        mine = [request for request in asked if (request.submission, request.task) == (name, task)]
-        if not mine or points != mine[0].result.points:
-            book.override(name, task, points, reason, by)
-        for request in mine:
-            decide(book, request, points, reason, by, written=True)
-    answered = f"; {plural(len(mine), 'request')} answered" if mine else ""
-    has = f"{printable(name)} has {plural(points, 'point')} for {task} now{answered}"
-    return f"{has}. Grade again to renew the tables and pages."
+    with Gradebook(out / "gradebook.sqlite", create=False) as book, book.transaction(write=True):
+        name = book.submission_named(name)
+        results = {result.submission: result for result in book.latest()}
+        mine = next((each for each in results[name].tasks if each.id == task), None) if name in results else None
+        same = alike(results.values(), name, mine) if mine else ()
+        requests = [one for one in read_requests(out, book)[0] if (one.submission, one.task) == (name, task)]
+        waiting = [request for request in requests if request.decision is None]
+        also = same if also_alike else ()
+        if waiting:
+            decide(book, waiting, points, reason, by, also)
+        else:
+            book.override(name, task, points, reason, by, also)
+    others = f" and {plural(len(also), 'other')} with the same answer" if also else ""
+    answered = f"; {plural(len(waiting), 'request')} answered" if waiting else ""
+    said = f"{printable(name)}{others} {'have' if also else 'has'} {plural(points, 'point')} for {task} now{answered}."
+    if same and not also:
+        had = f"{plural(len(same), 'other')} with the same answer had the same points"
+        said += f" {had}: to change them as well, name {printable(same[0])}, and say --alike."
+    return f"{said} Grade again to renew the tables and pages."
 
 
 def read_share(text: str) -> tuple[int, int]:

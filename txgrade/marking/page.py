@@ -168,7 +168,7 @@ class MarkingPage:
             self._say(desk, f"Nobody is told that you are marking this: {reason}.")
         items = desk.items()
         index = next((i for i, other in enumerate(items) if _path(other) == _path(item)), -1)
-        draft = item.draft(desk.by) or _as_draft(item)
+        draft = _as_draft(item) | item.draft(desk.by)
         rubric = [
             {"item": one, "checked": one.number in draft.get("items", ()), "index": i}
             for i, one in enumerate([] if item.request else self.book.rubric(task), 1)
@@ -205,6 +205,7 @@ class MarkingPage:
             desk.open(item, anyway=True)
             return Reply(to=_path(item))
         draft = {"points": form["points"], "comment": form["comment"], "items": form.numbers("item")}
+        draft["alike"] = bool(form["alike"])
         draft = self._with_new_item(desk, item, form, draft)
         if action == "save" and self._saved(desk, item, form["seen"], draft):
             return self._next(desk, item)
@@ -234,7 +235,7 @@ class MarkingPage:
         """Save a mark, or say why not."""
         try:
             points = _number(draft["points"], 0 if draft["items"] else None)
-            given = Points(points, draft["comment"].strip(), tuple(draft["items"]))
+            given = Points(points, draft["comment"].strip(), tuple(draft["items"]), draft["alike"])
             desk.mark(item, given, seen)
         except FASTER as reason:
             self._say(desk, f"{str(reason).rstrip('.')}. Yours is below, not saved: save again to replace it.")
@@ -243,7 +244,8 @@ class MarkingPage:
             self._say(desk, f"Not saved: {reason}.")
             return False
         marked = desk.item(item.task, item.key)
-        self._say(desk, f"Saved: {_given(marked)} for {_learners(item)}." if marked else "Saved.")
+        also = f" and {plural(len(item.alike), 'other')}" if given.alike else ""
+        self._say(desk, f"Saved: {_given(marked)} for {_learners(item)}{also}." if marked else "Saved.")
         return True
 
     def _next(self, desk: Desk, after: Item | None = None) -> Reply:
@@ -347,15 +349,16 @@ def _given(item: Item) -> str:
 
 def _as_draft(item: Item) -> dict:
     """Return the mark that it has, as a form holds it."""
+    points, comment, items = "", "", []
     if item.request is not None:
         decision = item.request.decision
-        now = item.request.result.points if decision is None else decision.new
-        return {"points": f"{now:.10g}", "comment": "" if decision is None else decision.reason, "items": []}
-    if item.review is None:
-        return {"points": "", "comment": "", "items": []}
-    items = [one.number for one in item.review.items]
-    points = "" if items and not item.review.extra else f"{item.review.extra:.10g}"
-    return {"points": points, "comment": item.review.comment, "items": items}
+        points = f"{item.request.result.points if decision is None else decision.new:.10g}"
+        comment = "" if decision is None else decision.reason
+    elif item.review is not None:
+        items = [one.number for one in item.review.items]
+        points = "" if items and not item.review.extra else f"{item.review.extra:.10g}"
+        comment = item.review.comment
+    return {"points": points, "comment": comment, "items": items, "alike": False}
 
 
 def _holder(claim: Claim) -> dict[str, str]:

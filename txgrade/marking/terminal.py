@@ -81,7 +81,9 @@ def _answer(item: Item, left: int) -> str:
         return head
     said = "\n".join(item.request.result.lines)
     now = f"It has {item.request.result.points:g} of {item.max_points:g}. {said}".strip()
-    return f"{head}\n{now}\n\nA request to grade this again:\n{item.request.reason}\n"
+    also = f"\n{plural(len(item.alike), 'other')} with the same answer and the same points: {', '.join(item.alike[:5])}"
+    also += f"{', …' * (len(item.alike) > 5)}. Begin with `all` to give them the same.\n"
+    return f"{head}\n{now}\n\nA request to grade this again:\n{item.request.reason}\n{also * bool(item.alike)}"
 
 
 def _mark(desk: Desk, item: Item) -> bool | None:
@@ -119,7 +121,7 @@ def _read(item: Item) -> str | None:
 
 
 def _points(line: str, item: Item, rubric: list[RubricItem]) -> Points:
-    """Read `3 clear`, or `#1 #3 -0.5 why?`.
+    """Read `3 clear`, `#1 #3 -0.5 why?`, or `all 3 clear`.
 
     Raises:
         ValueError: it is neither.
@@ -128,7 +130,8 @@ def _points(line: str, item: Item, rubric: list[RubricItem]) -> Points:
     while rubric and item.request is None and (match := re.match(r"#(\d{1,6})(?:\s+|$)", rest)):
         numbers.append(int(match[1]))
         rest = rest[match.end() :]
-    first, _, comment = rest.partition(" ")
+    alike = bool(item.alike) and rest.lower().startswith("all ")
+    first, _, comment = (rest[4:].strip() if alike else rest).partition(" ")
     try:
         points = float(first.replace(",", "."))
     except ValueError:
@@ -137,4 +140,4 @@ def _points(line: str, item: Item, rubric: list[RubricItem]) -> Points:
         points, comment = 0.0, rest
     if not numbers and not 0 <= points <= item.max_points:
         raise ValueError(f"{first!r} is not a number from 0 to {item.max_points:g}")
-    return Points(int(points) if points.is_integer() else points, comment.strip(), tuple(numbers))
+    return Points(int(points) if points.is_integer() else points, comment.strip(), tuple(numbers), alike)

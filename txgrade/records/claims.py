@@ -56,16 +56,9 @@ def claim(book: Gradebook, task: str, key: str, by: str, *, anyway: bool = False
         other = holder(about, by)
         if other is not None and not anyway:
             return other
-        write_claim(connection, name, task, key, by, about)
+        draft = next((claim.draft for claim in about if claim.by == by), {})
+        _write(connection, name, Claim(task, key, by, "", draft))
     return None
-
-
-def write_claim(
-    connection: sql.Connection, assignment: str, task: str, key: str, by: str, about: Iterable[Claim]
-) -> None:
-    """Claim an answer in a transaction of the caller's; `about` are the newest claims on it. The draft stays."""
-    draft = next((claim.draft for claim in about if claim.by == by), {})
-    _write(connection, assignment, Claim(task, key, by, "", draft))
 
 
 def release(book: Gradebook, by: str) -> None:

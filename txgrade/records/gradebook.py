@@ -221,8 +221,12 @@ class Gradebook(Grades):
             insert(connection, RUBRIC, **values)
         return number
 
-    def override(self, submission: str, task: str, points: int | float, reason: str, by: str = "") -> None:
+    def override(
+        self, submission: str, task: str, points: int | float, reason: str, by: str = "", also: Iterable[str] = ()
+    ) -> None:
         """Give one submission other points for a task, with a reason for its page, as long as its answer is the same.
+
+        `also` are others with this answer, which get the same.
 
         Raises:
             GradebookError: no such submission or task, no reason, or points that are not within the task's.
@@ -236,7 +240,9 @@ class Gradebook(Grades):
         tasks = {task_result.id: task_result for task_result in results[submission].tasks}
         if task not in tasks:
             raise GradebookError(f"{submission} has no task {task!r}; it has {', '.join(tasks) or 'none: not graded'}")
-        self.review(task, tasks[task].answer_hash, points, reason, by, submission=submission)
+        with self.transaction(write=True):
+            for name in (submission, *also):
+                self.review(task, tasks[task].answer_hash, points, reason, by, submission=name)
 
     def latest(self, assignment_hash: str | None = None) -> list[Result]:
         """Return the newest grade of each submission, by name, with reviews; by default of the last assignment."""

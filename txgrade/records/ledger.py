@@ -6,6 +6,7 @@ time is allowed.
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Ledger:
     def __init__(self, path: Path | str, create: bool = True):
         self.path = Path(path)
         self._lock: int | None = None  # the lock file's descriptor
+        self._open = threading.local()  # the transaction of each thread
         if not create and not self.path.is_file():
             raise GradebookError(f"no gradebook at {self.path}; give the folder that `txgrade grade --out` wrote")
         if not self.path.parent.is_dir():
@@ -75,14 +77,23 @@ class Ledger:
     def transaction(self, write: bool = False) -> Iterator[sql.Connection]:
         """Write all that the block does, or nothing. No other process writes between what it reads and writes.
 
+        A transaction within another is a part of it.
+
         Raises:
             Busy: others wrote for longer than WAIT_SECONDS.
             GradebookError: the file is damaged, or can't be written.
         """
+        if (outer := getattr(self._open, "connection", None)) is not None:
+            yield outer
+            return
         try:
             with self._engine.begin() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-                yield connection
+                self._open.connection = connection
+                try:
+                    yield connection
+                finally:
+                    self._open.connection = None
         except sql.exc.DBAPIError as reason:
             error = str(reason.orig)
             raise (Busy if "locked" in error else GradebookError)(self._words(error)) from reason

@@ -10,8 +10,8 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlalchemy as sql
@@ -52,6 +52,7 @@ class Request:
     task: str
     reason: str
     result: TaskResult  # as it counts now
+    alike: tuple[str, ...] = ()  # other submissions with the same answer and points
     decision: Decision | None = None
 
     @property
@@ -84,37 +85,54 @@ def read_requests(out: Path, book: Gradebook, results: list[Result] | None = Non
             have = ", ".join(task.id for task in result.tasks) or "no graded task"
             problems.append(f"{source}: {name} has no task {wanted[:80]!r}; it has {have}")
             continue
-        request = Request(result.submission, task.id, text, task)
+        request = Request(result.submission, task.id, text, task, alike(by_name.values(), result.submission, task))
         decision = decisions.get((request.submission, request.task, request.key))
-        requests[request.key] = Request(request.submission, request.task, text, task, decision)
+        requests[request.key] = replace(request, decision=decision)
     return list(requests.values()), list(map(printable, problems))
 
 
+def alike(results: Iterable[Result], submission: str, task: TaskResult) -> tuple[str, ...]:
+    """Return the other submissions with the same answer to a task and the same points for it."""
+    same = (task.id, task.answer_hash, task.points)
+    return tuple(
+        result.submission
+        for result in results
+        if result.submission != submission
+        and any((other.id, other.answer_hash, other.points) == same for other in result.tasks)
+    )
+
+
 def decide(
-    book: Gradebook, request: Request, points: int | float, reason: str, by: str = "", *, written: bool = False
+    book: Gradebook,
+    requests: Sequence[Request],
+    points: int | float,
+    reason: str,
+    by: str = "",
+    also: Iterable[str] = (),
 ) -> None:
-    """Answer a request: its task has these points, which may be `written` already.
+    """Answer requests about a task, all or nothing: it has these points, and so has that of `also`, with this answer.
 
     Raises:
         GradebookError: no reason, or points that are not within the task's.
     """
-    name, old = book.assignment_name(), request.result.points
-    if points != old and not written:
-        book.override(request.submission, request.task, points, reason, by)
+    name, first = book.assignment_name(), requests[0]
     with book.transaction(write=True) as connection:
-        insert(
-            connection,
-            DECISIONS,
-            assignment=name,
-            submission=request.submission,
-            task=request.task,
-            key=request.key,
-            request=printable(request.reason),
-            old=old,
-            new=points,
-            reason=printable(reason),
-            by=printable(by),
-        )
+        if points != first.result.points:
+            book.override(first.submission, first.task, points, reason, by, also)
+        for request in requests:
+            insert(
+                connection,
+                DECISIONS,
+                assignment=name,
+                submission=request.submission,
+                task=request.task,
+                key=request.key,
+                request=printable(request.reason),
+                old=request.result.points,
+                new=points,
+                reason=printable(reason),
+                by=printable(by),
+            )
 
 
 def decisions_of(book: Gradebook) -> list[Decision]:

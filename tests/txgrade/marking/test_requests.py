@@ -1,7 +1,9 @@
 """Regrade requests: a file asks, a person answers, the learner's page says so; nothing in the file is believed."""
 
+import io
+
 import pytest
-from sample_results import ASSIGNMENT, HOSTILE
+from sample_results import ASSIGNMENT, HOSTILE, result, task
 
 from txgrade.marking.desk import override
 from txgrade.marking.terminal import review_at_terminal
@@ -9,6 +11,7 @@ from txgrade.pages.feedback import feedback_page
 from txgrade.records.changes import Change
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.history import histories_of
+from txgrade.records.ledger import GradebookError
 from txgrade.records.requests import MAX_FILE, decisions_of, read_requests
 
 
@@ -96,6 +99,60 @@ def test_a_request_is_answered_on_the_page(ask, out, browser):
     assert ask() == ([], [])
 
 
+def points(out) -> dict[str, float]:
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        return {result.submission: result.tasks[0].points for result in book.latest()}
+
+
+def test_others_with_the_same_answer_and_the_same_points_get_the_same_if_asked_for(ask, out, browser):
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        book.add(1, result("other", task("scores", "wrong", answer="another")))
+        book.override("l000", "scores", 0.5, "Half.")
+    ask("l001.md", "# scores\nPlease.\n")
+    ask("l002.md", "# scores\nPlease, mine as well.\n")
+    ann = browser("Ann", names=True)
+    ann.open(next(link for link in ann.links if "/mark/scores/" in link))
+    me, other = ("l001", "l002") if "Please." in ann.text else ("l002", "l001")
+    assert f"Also for 1 other with the same answer and the same points: {other}" in ann.text
+    url = ann.url
+    ann.send(points="1", comment="Right.", alike="1", action="queue").open(url)
+    assert 'name="alike" value="1" checked' in ann.html
+    ann.send(action="save")
+    assert f"Saved: answered by Ann: 1 of 2 for {me} and 1 other" in ann.text
+    assert points(out) == {"l000": 0.5, "l001": 1, "l002": 1, "other": 0}
+    assert [name for name, *_ in ask()[0]] == [other], "nobody has read that one"
+    ann.open(ann.url).send(points="2", comment="All right.", action="save")
+    assert points(out)[me] == 1 and points(out)[other] == 2
+
+
+def test_others_with_the_same_answer_at_the_terminal(ask, out, monkeypatch, capsys):
+    ask("l001.md", "# scores\nPlease.\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n1\n1\nall 1.5 half is right\n"))
+    review_at_terminal(out, by="Ann", names=True)
+    said = capsys.readouterr().out
+    assert "2 others with the same answer and the same points: l000, l002. Begin with `all`" in said
+    assert points(out) == dict.fromkeys(("l000", "l001", "l002"), 1.5)
+    said = override(out, "l002", "scores", 1, "No.")
+    assert (
+        "2 others with the same answer had the same points: to change them as well, name l000, and say --alike" in said
+    )
+    said = override(out, "l001", "scores", 1, "No.", also_alike=True)
+    assert said.startswith("l001 and 1 other with the same answer have 1 point for scores now. Grade again")
+    assert set(points(out).values()) == {1}
+
+
+def test_an_answer_and_its_points_are_one_transaction(ask, out, monkeypatch):
+    ask("l001.md", "# scores\nPlease.\n")
+
+    def fail(*arguments, **values):
+        raise GradebookError("the disk is full")
+
+    monkeypatch.setattr("txgrade.records.requests.insert", fail)
+    with pytest.raises(GradebookError, match="the disk is full"):
+        override(out, "l001", "scores", 1, "Yes.")
+    assert points(out)["l001"] == 0
+
+
 def test_a_request_is_answered_by_override_and_may_be_kept(ask, out):
     ask("l001.md", "# scores\nPlease.\n")
     said = override(out, "l001", "scores", 0, "The shape is wrong, as the page says.")
@@ -109,8 +166,6 @@ def test_a_request_is_answered_by_override_and_may_be_kept(ask, out):
 
 
 def test_requests_follow_the_answers_at_the_terminal(ask, out, monkeypatch, capsys):
-    import io
-
     ask("l001.md", "# scores\nPlease.\x1b[2J\n")
     monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n3\n1\n1 because half is right\n"))
     review_at_terminal(out, by="Ann")

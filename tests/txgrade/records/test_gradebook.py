@@ -171,7 +171,7 @@ def test_no_row_is_ever_changed(full, path, table, statement):
     full.write_item("essay", 1, "Clear.")
     claims.claim(full, "essay", ZOFIA.tasks[-1].answer_hash, "Dr B")
     Publication(full, [ADA]).write(1)
-    decide(full, Request(ADA.submission, "scores", "Please.", ADA.tasks[0]), 2, "No.")
+    decide(full, [Request(ADA.submission, "scores", "Please.", ADA.tasks[0])], 2, "No.")
     outside = sqlite3.connect(path, isolation_level=None)
     before = outside.execute(f"SELECT * FROM {table}").fetchall()
     column = TABLES.tables[table].columns.keys()[-1]
@@ -350,6 +350,22 @@ def test_one_grading_run_and_reviews_meanwhile(full, path):
     assert full.pending() == []
     with pytest.raises(GradebookError, match="in use"):
         Gradebook(path)
+
+
+def test_a_transaction_within_another_is_a_part_of_it(full, path):
+    def fail():
+        with full.transaction(write=True):
+            full.review("essay", ADA.tasks[-1].answer_hash, 1, "Half.")
+            full.override(ADA.submission, "scores", 1, "Half.")
+            assert len(full.reviews("scores", ADA.tasks[0].answer_hash, ADA)) == 1
+            full.override(ADA.submission, "scores", 99, "Too much.")
+
+    with pytest.raises(GradebookError, match="99 points"):
+        fail()
+    with sqlite3.connect(path) as outside:
+        assert outside.execute("SELECT count(*) FROM reviews").fetchone() == (0,)
+    full.override(ADA.submission, "scores", 1, "Half.")
+    assert len(full.reviews("scores", ADA.tasks[0].answer_hash, ADA)) == 1
 
 
 def test_a_writer_who_takes_too_long_is_named_and_nothing_is_half_written(full, path, monkeypatch):
