@@ -1,4 +1,4 @@
-"""Write far_away.json: from how far away the models of lesson 20 still find information, three seeds each.
+"""Write far_away.json: from how far away the models of lesson 31 still find information, three seeds each.
 
     python data/far_away.py 0 1 2
 
@@ -12,7 +12,7 @@ from recorded import Runs, record_seeds
 
 from txlib.attention import Mask
 
-RUNS = Runs(__file__, "20_sparse")
+RUNS = Runs(__file__, "31_sparse")
 
 
 def runs(names: dict) -> dict:

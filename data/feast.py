@@ -1,4 +1,4 @@
-"""Write feast.json: how many guests each mechanism of lesson 21 remembers, three seeds each.
+"""Write feast.json: how many guests each mechanism of lesson 32 remembers, three seeds each.
 
     python data/feast.py 0 1 2
 
@@ -9,7 +9,7 @@ from functools import partial
 
 from recorded import Runs, record_seeds
 
-RUNS = Runs(__file__, "21_low_rank")
+RUNS = Runs(__file__, "32_low_rank")
 GUESTS = (8, 16, 32, 64)
 
 

@@ -1,4 +1,4 @@
-"""Write ladder.json: the loss of lesson 23's small GPTs on unseen text, by size and budget, three seeds each.
+"""Write ladder.json: the loss of lesson 35's small GPTs on unseen text, by size and budget, three seeds each.
 
     python data/ladder.py 0 1 2
 
@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from recorded import Runs, record_seeds
 
-RUNS = Runs(__file__, "23_scale")
+RUNS = Runs(__file__, "35_scale")
 
 
 def record(seed: int) -> None:

@@ -22,7 +22,7 @@ class Runs:
 
     Args:
         script: the file that records them, into a .json of the same name.
-        lesson_name: e.g. "15_universal".
+        lesson_name: e.g. "19_universal".
     """
 
     script: str

@@ -1,4 +1,4 @@
-"""Write rumors.json: how far the models of lesson 15 follow a chain, three seeds each.
+"""Write rumors.json: how far the models of lesson 19 follow a chain, three seeds each.
 
     python data/rumors.py 0 1 2
 
@@ -11,7 +11,7 @@ from functools import partial
 
 from recorded import Runs, record_seeds
 
-RUNS = Runs(__file__, "15_universal")
+RUNS = Runs(__file__, "19_universal")
 
 
 def bodies(names: dict) -> dict:

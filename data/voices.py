@@ -1,4 +1,4 @@
-"""Write voices.json: the loss per note of the models of lesson 17, three seeds each.
+"""Write voices.json: the loss per note of the models of lesson 22, three seeds each.
 
     python data/voices.py 0 1 2
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from txlib.attention import causal, sliding_window
 from txlib.music import Piece
 
-RUNS = Runs(__file__, "17_music")
+RUNS = Runs(__file__, "22_music")
 KINDS = ("relative", "absolute")
 KEYS = {"one key": False, "all keys": True}
 

@@ -1,4 +1,4 @@
-"""Write wardrobe.json: how well the networks of lesson 16 classify clothes, three seeds each.
+"""Write wardrobe.json: how well the networks of lesson 21 classify clothes, three seeds each.
 
     python data/wardrobe.py 0 1 2
 
@@ -11,7 +11,7 @@ from functools import partial
 
 from recorded import Runs, record_seeds
 
-RUNS = Runs(__file__, "16_vision")
+RUNS = Runs(__file__, "21_vision")
 PICTURES = 10_000  # to train on
 FEW_PICTURES, STEPS_WITH_FEW = 100, 600
 

@@ -67,7 +67,7 @@ translate("Die Orks haben die Menschen angegriffen!")
 # to the end for *have attacked* and back for *the humans*. Not every row finds a partner: the ending *ed* and the
 # exclamation mark look mostly at the end of the sentence. Put other sentences into the cell above, for example *Wo ist das
 # Raumschiff?* or *Ich habe den König gestern gesehen.* It knows kings and spaceships better than taxes: try *Ich zahle
-# keine Steuern.* You build such a model in lessons 03 to 07.
+# keine Steuern.* You build such a model in lessons 03 to 08.
 
 # %% [markdown]
 # ## 3 Fix a mask
@@ -161,9 +161,9 @@ for name, reader in (("right", right), ("leaky", leaky)):
 # <!-- tracks -->
 # | Track | Lessons | Hours to read | with exercises |
 # | --- | --- | ---: | ---: |
-# | Attention | [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [07](07_transformer.ipynb) | 8 | 13 |
-# | Language models | [01](01_text.ipynb), [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [08](08_gpt.ipynb), [09](09_sampling.ipynb), [10](10_decoding.ipynb), [13](13_todays_decoder.ipynb) | 13 | 24 |
-# | Efficiency | [03](03_attention.ipynb), [04](04_heads.ipynb), [08](08_gpt.ipynb), [19](19_wall.ipynb), [20](20_sparse.ipynb), [21](21_low_rank.ipynb), [22](22_flash.ipynb) | 9 | 19 |
+# | Attention | [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [08](08_transformer.ipynb) | 8 | 13 |
+# | Language models | [01](01_text.ipynb), [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [10](10_gpt.ipynb), [11](11_sampling.ipynb), [13](13_decoding.ipynb), [16](16_todays_decoder.ipynb) | 13 | 24 |
+# | Efficiency | [03](03_attention.ipynb), [04](04_heads.ipynb), [10](10_gpt.ipynb), [30](30_wall.ipynb), [31](31_sparse.ipynb), [32](32_low_rank.ipynb), [34](34_flash.ipynb) | 9 | 19 |
 # | Everything | all | 34 | 64 |
 # <!-- end of tracks -->
 #

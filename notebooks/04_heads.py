@@ -20,7 +20,7 @@
 # *The animal didn't cross the street because it was too tired.* Who was tired? Now end the sentence with *too wide*,
 # and *it* is another thing. No vector made for *it* alone can know: the answer stands elsewhere in the sentence. So let
 # the words of a sentence look at each other. That is **self-attention**: queries, keys and values all come from the
-# same words. (What the heads of trained models do with *it*, lesson 12 counts.)
+# same words. (What the heads of trained models do with *it*, lesson 15 counts.)
 #
 # We follow the sentence pair of lesson 03, here its English side: *The orcs have attacked the humans.* The word
 # *attacked* should find out who did it, and to whom. First the data, made into numbers as in lesson 03: 0 is padding, 1
@@ -760,7 +760,7 @@ class Gap(nn.Module):
 
 
 # %% [markdown]
-# Training, with a learning rate that rises quickly and then falls to nearly zero (lesson 07 says why):
+# Training, with a learning rate that rises quickly and then falls to nearly zero (lesson 08 says why):
 
 
 # %%
@@ -953,7 +953,7 @@ plots.lines(
 # %% [markdown]
 # The first doubling brings most, the last one least: 16 and 32 heads differ no more than two starts do. Here it does
 # not turn. In the paper it does. Vaswani et al. (table 3, rows A) measured a model a hundred times as large, in BLEU, a
-# score of translations from 0 to 100 that lesson 07 explains. Its optimum was 8 to 16 heads; 1 head was 0.9 worse than
+# score of translations from 0 to 100 that lesson 08 explains. Its optimum was 8 to 16 heads; 1 head was 0.9 worse than
 # the best, and 32 fell back by 0.4. How many heads are best depends on the task and on the width. In both of these, one
 # is too few.
 #
@@ -1226,7 +1226,7 @@ plots.bars(
 # It does, on a CPU. Between few heads the bars may come in any order, since whatever else the machine does shows, too.
 # But 16 heads take several times as long as 1 or 2: $hn^2$ weights are written to memory, read, and exponentiated.
 # Where they no longer fit into the processor's caches, the time can leap, as in lesson 03. Counting operations
-# is not the whole story when memory is the bottleneck. Lesson 22 will build on this.
+# is not the whole story when memory is the bottleneck. Lesson 34 will build on this.
 
 # %% [markdown]
 # ## 15 Quiz

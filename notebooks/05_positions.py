@@ -98,7 +98,7 @@ for sentence in english[:300]:
 print("300 shuffled sentences; largest difference below 0.00001:", gap < 1e-5)
 
 # %% [markdown]
-# Here it is in numbers, on the sentence that we follow through lessons 03 to 07. Exchange its two nouns, and look at
+# Here it is in numbers, on the sentence that we follow through lessons 03 to 08. Exchange its two nouns, and look at
 # the row of *attacked*: the weight that it gives to each word.
 
 # %%
@@ -972,7 +972,7 @@ show_source(Rotary, ShawAttention)
 
 # %% [markdown]
 # You will recognise your own lines. What is new is `scaling`: it slows the turns, for texts longer than any that a
-# model was trained on (lesson 13). With the same tables, do both give the same numbers?
+# model was trained on (lesson 16). With the same tables, do both give the same numbers?
 
 # %%
 torch.manual_seed(0)

@@ -317,7 +317,7 @@ for norm in (batch_norm, lambda x: F.layer_norm(x, (d_model,))):
 # $$\text{rms}(x) = \text{gain} \odot \frac{x}{\sqrt{\frac{1}{d}\sum_i x_i^2 + \epsilon}}$$
 #
 # One sum fewer, and no bias. They found that models train as well with it, in less time; Llama and many others use it
-# (lesson 13). On a vector whose mean is 0 both are the same.
+# (lesson 16). On a vector whose mean is 0 both are the same.
 
 
 # %%
@@ -567,7 +567,7 @@ for name, wiring in {"pre-norm": pre_norm, "post-norm": post_norm}.items():
 # ## 4 See it work: the gradient in each layer
 #
 # To see gradients that mean something, we need a real task: guess the next character of English text. The model is a
-# stack of blocks between an embedding and a prediction. (Lesson 08 is about such models. Here it is our test bench.)
+# stack of blocks between an embedding and a prediction. (Lesson 10 is about such models. Here it is our test bench.)
 #
 # Pre-norm hands on a stream that no norm has touched, so it gets one more norm at the very end.
 
@@ -1171,7 +1171,7 @@ expect("Best of three with detached norm, post-norm", min(detached), 3.0, 3.4)
 # ## 8 Open the library
 #
 # Here is `txlib`'s block. You will recognise `residual`: both wirings in three lines. New are cross-attention for a
-# decoder (lesson 07), a cache for writing word by word (you know it from lesson 04; lesson 10 gives it to a whole
+# decoder (lesson 08), a cache for writing word by word (you know it from lesson 04; lesson 13 gives it to a whole
 # model), and a config that says what to build.
 
 # %%
@@ -1435,4 +1435,4 @@ for n in (d // 2, d, 2 * d, 4 * d, 8 * d):
 # [arXiv:1911.07013](https://arxiv.org/abs/1911.07013), section 3.
 #
 # **Do** the exercise [06_block](../exercises/exercise_06_block.ipynb). Then go on to
-# [07 The encoder–decoder Transformer](07_transformer.ipynb).
+# [08 The encoder–decoder Transformer](08_transformer.ipynb).

@@ -309,7 +309,7 @@ alternative("best-few", lambda q, k, v, best: to_best(q, k, v, best, value=-1e9)
 # The keys do not fit into memory at once, so they come in parts. For each part, somebody has already computed attention
 # over that part's keys alone, and hands you two things: `out[p, i]`, what query $i$ received from part $p$, and
 # `log_sum[p, i]`, the logarithm of the sum that its softmax divided by, $\log \sum_j e^{s_{ij}}$. Combine them into
-# attention over all keys. (FlashAttention, lesson 22, rests on this.)
+# attention over all keys. (FlashAttention, lesson 34, rests on this.)
 #
 # Scores may be as large as 1,000, and $e^{1000}$ is more than a `float32` can hold. And a query may see nothing in a
 # part: then `log_sum` is −∞ there, and `out` is 0. If it may see nothing in any part, it gets zeros, never `nan`.

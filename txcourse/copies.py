@@ -9,15 +9,16 @@ The course's own files stay as they came. So git, or a newer archive unpacked ov
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from txcourse.paths import COURSE
-from txgrade.authoring.answers import put_answers, read_answers
+from txgrade.authoring.answers import put_answers, read_answers, read_tasks
 from txgrade.authoring.check_notebook import NotebookError, read_notebook
 from txgrade.authoring.data import named_data
+from txgrade.checking.progress import follow_tasks, home_of
 from txgrade.files import Folder, locked, write_atomically, write_together
 from txgrade.notebook_runner import write_notebook
 from txgrade.paths import course_table
@@ -41,11 +42,13 @@ class Copies:
     def refresh(self) -> list[str]:
         """Copy what is new in the course.
 
-        What the learner has changed is set aside before a newer version takes its place, and an exercise's answers
-        are put into the newer one.
+        What the learner has changed is set aside before a newer version takes its place. An exercise's answers are
+        put into the newer one, or into the exercise that has their tasks now.
         """
         messages, originals = [], self.originals()
         with self._taken() as taken:
+            moving = self._moving(originals) if any(map(_is_exercise, originals.keys() - taken.keys())) else {}
+            moved = {(name, id) for answers in moving.values() for name, id in answers}
             for name, original in originals.items():
                 digest, copy = _digest(original), self.folder / name
                 if not copy.exists():
@@ -54,14 +57,22 @@ class Copies:
                     if _digest(copy) == taken.get(name) and not _answers(copy):
                         _copy(original, copy)
                     else:
-                        messages += self._replace(name, keep_answers=True)
+                        messages += self._replace(name, keep_answers=True, moved=moved)
                 taken[name] = digest
+            messages += [message for name, answers in moving.items() for message in self._put(name, answers)]
             for name in sorted(taken.keys() - originals.keys()):
                 copy, digest = self.folder / name, taken.pop(name)
-                if copy.exists() and _digest(copy) == digest:
+                if not copy.exists():
+                    continue
+                answers = {(name, id) for id in _answers(copy)}
+                gone = f"{name} is no longer part of the course"
+                if _digest(copy) == digest:
                     copy.unlink()
-                elif copy.exists():
-                    messages.append(f"{name} is no longer part of the course; yours stays where it is")
+                elif answers and answers <= moved:
+                    messages.append(f"{gone}; yours is kept as {self._keep(copy, name)}")
+                    copy.unlink()
+                else:
+                    messages.append(f"{gone}; yours stays where it is")
         return [*messages, RELOAD] if messages else []
 
     def renew(self, notebook: Path | str, keep_answers: bool = False) -> list[str]:
@@ -126,7 +137,34 @@ class Copies:
                     return name
         return None
 
-    def _replace(self, name: str, keep_answers: bool) -> list[str]:
+    def _moving(self, originals: dict[str, Path]) -> dict[str, dict[tuple[str, str], str]]:
+        """Return the answers whose tasks are in another exercise now, by its name; each with its old name and id.
+
+        The learner's progress follows them.
+        """
+        tasks = {name: read_tasks(read_notebook(path)) for name, path in originals.items() if _is_exercise(name)}
+        follow_tasks(self.course, {Path(name).stem.removeprefix("exercise_"): ids for name, ids in tasks.items()})
+        moving: dict[str, dict[tuple[str, str], str]] = {}
+        for copy in sorted((self.folder / "exercises").glob("*.ipynb")):
+            name, answers = copy.relative_to(self.folder).as_posix(), _answers(copy)
+            siblings = read_tasks(read_notebook(copy)) if answers else set()
+            for id, answer in answers.items():
+                home = home_of(id, name, siblings, tasks)
+                if home and home != name:
+                    moving.setdefault(home, {})[name, id] = answer
+        return moving
+
+    def _put(self, name: str, answers: dict[tuple[str, str], str]) -> list[str]:
+        """Put answers to tasks that have moved here into a copy, where it has none of its own."""
+        copy = self.folder / name
+        notebook, mine = read_notebook(copy), _answers(copy)
+        coming = {id: answer for (_, id), answer in answers.items() if id not in mine}
+        put_answers(notebook, coming)
+        write_notebook(copy, notebook)
+        before = ", ".join(sorted({old for old, _ in answers}))
+        return [f"{FOLDER}/{name} has your answers to tasks that were in {before}: {', '.join(coming)}"]
+
+    def _replace(self, name: str, keep_answers: bool, moved: Collection[tuple[str, str]] = ()) -> list[str]:
         copy, original = self.folder / name, self.originals()[name]
         answers = _answers(copy) if keep_answers else {}
         backup = self._keep(copy, name)
@@ -137,7 +175,8 @@ class Copies:
         homeless = put_answers(notebook, answers)
         write_notebook(copy, notebook)
         messages = [f"{FOLDER}/{name} is a fresh copy now, with your answers; yours is kept as {backup}"]
-        return messages + [f"  it has no task {id} any more: that answer is only in the kept one" for id in homeless]
+        lost = [id for id in homeless if (name, id) not in moved]
+        return messages + [f"  it has no task {id} any more: that answer is only in the kept one" for id in lost]
 
     def _keep(self, path: Path, name: str) -> str:
         """Copy a file into `earlier/`, under a free name; return its name there."""
@@ -175,6 +214,10 @@ def _answers(path: Path) -> dict[str, str]:
         return read_answers(read_notebook(path))
     except NotebookError:  # broken, so there is nothing to go by
         return {}
+
+
+def _is_exercise(name: str) -> bool:
+    return name.startswith("exercises/") and name.endswith(".ipynb")
 
 
 def _data(exercise: Path) -> list[Path]:

@@ -20,9 +20,9 @@ CLAIM = re.compile(r"\babout (\d+) minutes")
 TASK = re.compile(r"^### Task .*· (\d+) minutes", re.MULTILINE)
 TABLE = re.compile(r"(<!-- (lessons|tracks) -->\n).*?((?:# )?<!-- end of \2 -->)", re.DOTALL)
 TRACKS = {  # numbers of lessons, for those who don't want all of them
-    "Attention": "03 04 05 06 07",
-    "Language models": "01 03 04 05 06 08 09 10 13",
-    "Efficiency": "03 04 08 19 20 21 22",
+    "Attention": "03 04 05 06 08",
+    "Language models": "01 03 04 05 06 10 11 13 16",
+    "Efficiency": "03 04 10 30 31 32 34",
 }
 
 

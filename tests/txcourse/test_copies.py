@@ -8,6 +8,8 @@ import pytest
 from small_course import ANSWER, EXERCISE, LESSON, SOLUTION, change, sources, write_exercise, write_lesson
 
 from txcourse.copies import Copies
+from txgrade.checking.progress import Row, keep
+from txgrade.checking.progress import progress as recorded_progress
 
 
 def earlier(copies):
@@ -117,6 +119,33 @@ def test_answers_to_an_exercise_that_is_gone_stay(course, copies):
     assert Copies(course).refresh()[0] == f"{EXERCISE} is no longer part of the course; yours stays where it is"
     assert sources(copies.folder / EXERCISE)["causal-mask"] == ANSWER
     assert Copies(course).refresh() == []
+
+
+def test_answers_and_points_follow_an_exercise_to_its_new_number(course, copies, monkeypatch):
+    monkeypatch.setenv("TXGRADE_HOME", str(course / ".txgrade"))
+    keep([Row("03_sample", "The mask", "causal-mask", 2, 2, "2026-01-01T00:00:00+00:00")])
+    change(copies.folder / EXERCISE, "causal-mask", ANSWER)
+    before = (copies.folder / EXERCISE).read_bytes()
+    new = "exercises/exercise_13_sample.ipynb"
+    (course / EXERCISE).rename(course / new)
+    said = "\n".join(Copies(course).refresh())
+    assert f"my_work/{new} has your answers to tasks that were in {EXERCISE}: causal-mask" in said
+    assert sources(copies.folder / new) == sources(course / new) | {"causal-mask": ANSWER}
+    assert not (copies.folder / EXERCISE).exists() and earlier(copies)[EXERCISE].read_bytes() == before
+    (row,) = recorded_progress()
+    assert (row.exercise, row.task, row.points) == ("13_sample", "causal-mask", 2)
+    assert Copies(course).refresh() == []
+
+
+def test_an_answer_follows_its_task_out_of_an_exercise_that_stays(course, copies):
+    change(copies.folder / EXERCISE, "causal-mask", ANSWER)
+    new = "exercises/exercise_13_sample.ipynb"
+    shutil.copy(course / EXERCISE, course / new)
+    write_exercise(course / EXERCISE, without="causal-mask")
+    said = "\n".join(Copies(course).refresh())
+    assert "only in the kept one" not in said and f"my_work/{new} has your answers" in said
+    assert sources(copies.folder / new)["causal-mask"] == ANSWER
+    assert "causal-mask" not in sources(copies.folder / EXERCISE)
 
 
 def test_answers_given_in_the_courses_own_file_come_along(course):

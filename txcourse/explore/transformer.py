@@ -18,7 +18,7 @@ FILLS = {"attention": PALETTE[5], "feed": "#a9d8c8", "norm": PALETTE[4], "plain"
 LESSONS = {  # of each part: what it does, in a sentence, and the lessons that build it
     "embedding": (
         "a learned vector for each token, times √d; source, target and output share one matrix (§3.4).",
-        {"01_text": "01 From text to tensors", "07_transformer": "07, section 3.3"},
+        {"01_text": "01 From text to tensors", "08_transformer": "08, section 3.3"},
     ),
     "positions": (
         "where each token stands: added at the bottom as the paper's sinusoids (§3.5), or by rotary turns of queries "
@@ -31,11 +31,11 @@ LESSONS = {  # of each part: what it does, in a sentence, and the lessons that b
     ),
     "cross-attention": (
         "queries from the decoder, keys and values from the memory: what do I need from the source? (§3.2.3)",
-        {"04_heads": "04 Many heads", "07_transformer": "07, section 2"},
+        {"04_heads": "04 Many heads", "08_transformer": "08, section 2"},
     ),
     "feed-forward": (
         "project up, bend, project down, each position by itself (§3.3).",
-        {"06_block": "06 The block", "14_experts": "14 Mixture of experts"},
+        {"06_block": "06 The block", "18_experts": "18 Mixture of experts"},
     ),
     "add": (
         "what a sub-layer says is added to what came in; post-norm normalizes the sum, pre-norm what goes into the "
@@ -44,12 +44,12 @@ LESSONS = {  # of each part: what it does, in a sentence, and the lessons that b
     ),
     "norm": (
         "each vector gets mean 0 and variance 1, times learned weights. With pre-norm, one more stands on top.",
-        {"06_block": "06 The block", "13_todays_decoder": "13 RMSNorm"},
+        {"06_block": "06 The block", "16_todays_decoder": "16 RMSNorm"},
     ),
-    "stack": ("the same block N times, each with weights of its own (§3.1).", {"07_transformer": "07, section 3.4"}),
+    "stack": ("the same block N times, each with weights of its own (§3.1).", {"08_transformer": "08, section 3.4"}),
     "output": (
         "the embedding, transposed, gives each word of the vocabulary a score; softmax makes probabilities (§3.4).",
-        {"07_transformer": "07, section 3.3", "08_gpt": "08 GPT", "09_sampling": "09 Sampling"},
+        {"08_transformer": "08, section 3.3", "10_gpt": "10 GPT", "11_sampling": "11 Sampling"},
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The figures of lesson 22: what limits a computation, and a matrix of scores that is walked over in tiles."""
+"""The figures of lesson 34: what limits a computation, and a matrix of scores that is walked over in tiles."""
 
 from collections.abc import Collection, Mapping, Sequence
 

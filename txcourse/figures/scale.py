@@ -1,4 +1,4 @@
-"""The figures of lesson 23: numbers too small for a format, and work that is shared out over ranks."""
+"""The figures of lesson 35: numbers too small for a format, and work that is shared out over ranks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

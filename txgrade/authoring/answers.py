@@ -26,3 +26,8 @@ def put_answers(notebook: Any, answers: dict[str, str]) -> list[str]:
     for id in answers.keys() & cells.keys():
         cells[id].source = answers[id]
     return [id for id in answers if id not in cells]
+
+
+def read_tasks(notebook: Any) -> set[str]:
+    """Return the grade_ids of a notebook's answer cells."""
+    return {cell.metadata["nbgrader"]["grade_id"] for cell in notebook.cells if is_answer(cell)}

@@ -92,11 +92,11 @@ def _with_written(row: Row, folder: Path) -> Row:
     return replace(row, when=when) if written else row
 
 
-def progress_path() -> Path:
+def progress_path(course: Path | None = None) -> Path:
     """Return `$TXGRADE_HOME/progress.json`; else `.txgrade/` in the course's folder; else `~/.txgrade/`."""
     if home := os.environ.get("TXGRADE_HOME"):
         return Path(home).expanduser() / "progress.json"
-    return (current_course() or Path.home()) / ".txgrade" / "progress.json"
+    return (course or current_course() or Path.home()) / ".txgrade" / "progress.json"
 
 
 def keep(rows: list[Row]) -> str:
@@ -117,6 +117,33 @@ def keep(rows: list[Row]) -> str:
             return saved.notice
     except OSError as reason:
         return f"Your progress could not be saved in {path.parent}: {reason.strerror or reason}."
+
+
+def follow_tasks(course: Path, tasks: dict[str, set[str]]) -> None:
+    """Give each row of a course's progress file the exercise that has its task now.
+
+    Args:
+        tasks: the ids of each exercise's tasks.
+    """
+    path = progress_path(course)
+    if not path.exists():
+        return
+    with locked(path.with_suffix(".lock")):
+        saved, merged = _read(path).rows, {}
+        for row in saved:
+            siblings = {other.task for other in saved if other.exercise == row.exercise}
+            row = replace(row, exercise=home_of(row.task, row.exercise, siblings, tasks) or row.exercise)
+            merged[row.exercise, row.task] = _better(merged.get((row.exercise, row.task)), row)
+        if list(merged.values()) != saved:
+            _write(path, sorted(merged.values(), key=lambda row: row.exercise))
+
+
+def home_of(task: str, exercise: str, siblings: set[str], tasks: dict[str, set[str]]) -> str | None:
+    """Return the exercise that has a task now: its own, or the one with most of the tasks that were next to it."""
+    if task in tasks.get(exercise, ()):
+        return exercise
+    homes = [name for name, ids in tasks.items() if task in ids]
+    return max(homes, key=lambda name: len(tasks[name] & siblings), default=None)
 
 
 def now() -> str:

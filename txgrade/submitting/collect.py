@@ -1,7 +1,7 @@
 """`txgrade collect canvas FILE.zip --to inbox/ --roster people.csv`: make an inbox of an LMS's download.
 
-    inbox/Ada Lovelace/exercise_11_bert.ipynb            the newest
-    inbox/Ada Lovelace/exercise_11_bert.collected.json   when it was submitted, if that is known, and its name there
+    inbox/Ada Lovelace/exercise_14_bert.ipynb            the newest
+    inbox/Ada Lovelace/exercise_14_bert.collected.json   when it was submitted, if that is known, and its name there
     inbox/Ada Lovelace/.versions/                        what it has replaced
 
 Only notebooks are unpacked, under names that are made here; everything that is left out is listed.

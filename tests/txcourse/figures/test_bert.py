@@ -1,4 +1,4 @@
-"""The figures of lessons 11 and 12."""
+"""The figures of lessons 14 and 15."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The figures of lesson 22."""
+"""The figures of lesson 34."""
 
 import pytest
 from matplotlib.colors import to_hex

@@ -7,7 +7,7 @@ import pytest
 from txcourse.site.papers import Place, _citations, citations, page, papers
 
 COURSE = Path(__file__).parents[3]
-LESSON, LIBRARY = Place("20_sparse", "", "lesson"), Place("txlib.attention.sets", "", "library")
+LESSON, LIBRARY = Place("31_sparse", "", "lesson"), Place("txlib.attention.sets", "", "library")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ VASWANI, BELTAGY, ZAHEER = "Vaswani et al. 2017", "Beltagy et al. 2020", "Zaheer
         ("Vaswani et al. 2017, section 4, for the table of section 7.", [(VASWANI, "§4")]),
         ("(see Vaswani et al. 2017) and figure 3 below", [(VASWANI, "")]),
         ("table 3 of Vaswani et al. 2017", [(VASWANI, "table 3")]),
-        ("what it costs is in lesson 07, section 10", []),
+        ("what it costs is in lesson 10, section 10", []),
     ],
 )
 def test_a_citation_is_read(text, expected, known):
@@ -64,7 +64,7 @@ def test_docstrings_go_on_speaking_of_one_paper(known):
 
 
 def test_the_same_words_for_two_papers(known):
-    for owner, number in ("10_decoding", "2302.01318"), ("13_todays_decoder", "2306.15595"):
+    for owner, number in ("13_decoding", "2302.01318"), ("16_todays_decoder", "2306.15595"):
         ((_, found),) = _citations("(Chen et al. 2023)", Place(owner, "", "lesson"), known, [])
         assert number in found.paper.link
 

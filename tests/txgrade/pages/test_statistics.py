@@ -137,9 +137,9 @@ def retaken(tmp_path):
     """Two exercises; ada and bo retake the first, which was dealt to cleo."""
     full = [task(id) for id in (*TASKS, "plot")]
     folders = {
-        "11-retake": ([result("ada", *full), result("bo", full[0])], "11_bert_variant_1"),
-        "11": ([result("ada", full[0]), result("bo", *full[:2]), result("dan", full[0])], "11_bert"),
-        "11-dealt": ([result("cleo", *full[:3])], "11_bert"),
+        "11-retake": ([result("ada", *full), result("bo", full[0])], "14_bert_variant_1"),
+        "11": ([result("ada", full[0]), result("bo", *full[:2]), result("dan", full[0])], "14_bert"),
+        "11-dealt": ([result("cleo", *full[:3])], "14_bert"),
         "12": ([result(name, full[0]) for name in ("ada", "bo", "cleo", "dan")], "12_gpt"),
     }
     return [graded(tmp_path / folder, results, name) for folder, (results, name) in folders.items()]
@@ -166,7 +166,7 @@ def test_a_retake_is_no_exercise_of_its_own(retaken, tmp_path, txgrade, retake, 
 
 
 def test_a_retake_that_waits_for_a_person_leaves_the_total_open(retaken, tmp_path):
-    waits = graded(tmp_path / "11-second", [result("dan", task("essay", "pending"))], "11_bert_variant_2")
+    waits = graded(tmp_path / "11-second", [result("dan", task("essay", "pending"))], "14_bert_variant_2")
     row = next(row for row in read_course([*retaken, waits]).rows if row.name == "dan")
     assert row.results["11"].score == 2 and row.waiting == 1
 

@@ -67,13 +67,13 @@ def test_a_table_of_extensions(tmp_path):
     roster = read_roster(written(tmp_path / "people.csv", ROSTER))
     table = written(
         tmp_path / "extensions.csv",
-        "Name,Exercise,Until,Days\nada@example.org,11_bert,2026-12-03 12:00,\nBo Li,,,2\nBo Li,12_other,,9\n",
+        "Name,Exercise,Until,Days\nada@example.org,14_bert,2026-12-03 12:00,\nBo Li,,,2\nBo Li,12_other,,9\n",
     )
-    allowances = read_allowances("11_bert", DUE, extensions=table, roster=roster)
+    allowances = read_allowances("14_bert", DUE, extensions=table, roster=roster)
     assert allowances.of("Ada Lovelace") == Allowance("2026-12-03 12:00", 3)
     assert allowances.of("bo li") == Allowance("2026-12-03 23:59", 0)
     assert allowances.of("nobody") == Allowance()
-    without = read_allowances("11_bert", DUE, extensions=written(table, "name,until\nx,2026-12-03T11:00Z\n"))
+    without = read_allowances("14_bert", DUE, extensions=written(table, "name,until\nx,2026-12-03T11:00Z\n"))
     assert without.of("", "X").until == "2026-12-03 12:00", "a time with a zone is the same moment"
 
 
@@ -90,16 +90,16 @@ def test_a_table_of_extensions(tmp_path):
 def test_a_table_that_makes_no_sense(tmp_path, text, words):
     roster = read_roster(written(tmp_path / "people.csv", ROSTER))
     with pytest.raises(ValueError, match=words):
-        read_allowances("11_bert", DUE, extensions=written(tmp_path / "extensions.csv", text), roster=roster)
+        read_allowances("14_bert", DUE, extensions=written(tmp_path / "extensions.csv", text), roster=roster)
 
 
 def test_an_extension_needs_a_deadline_and_slip_days_a_number(tmp_path):
     table = written(tmp_path / "extensions.csv", "name,days\nada,1\n")
     with pytest.raises(ValueError, match="which has none"):
-        read_allowances("11_bert", None, extensions=table)
+        read_allowances("14_bert", None, extensions=table)
     people = read_roster(written(tmp_path / "people.csv", "name,slip_days\nada,some\n"))
     with pytest.raises(ValueError, match="'some' slip days"):
-        read_allowances("11_bert", DUE, roster=people)
+        read_allowances("14_bert", DUE, roster=people)
 
 
 def test_slip_days_that_were_used_elsewhere_are_spent(tmp_path):
@@ -109,7 +109,7 @@ def test_slip_days_that_were_used_elsewhere_are_spent(tmp_path):
         with Gradebook(tmp_path / name / "gradebook.sqlite") as book:
             run = book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2))
             book.add(run, replace(ADA, submission="ada@example.org", learner="Ada Lovelace", slip_days_used=2))
-    left = read_allowances("11_bert", DUE, roster=roster, term=tmp_path, out=tmp_path / "11")
+    left = read_allowances("14_bert", DUE, roster=roster, term=tmp_path, out=tmp_path / "11")
     assert left.of("Ada Lovelace").slip_days == 1, "its own are not counted again"
     assert read_allowances("12", DUE, roster=roster, term=tmp_path).of("ada lovelace").slip_days == 0
 

@@ -1,4 +1,4 @@
-"""What is kept of the runs of lesson 20: those that its script makes."""
+"""What is kept of the runs of lesson 31: those that its script makes."""
 
 import far_away
 import pytest

@@ -1,4 +1,4 @@
-"""What is kept of the runs of lesson 23: those that its script makes, each within its budget."""
+"""What is kept of the runs of lesson 35: those that its script makes, each within its budget."""
 
 import ladder
 import pytest

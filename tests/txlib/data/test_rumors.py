@@ -1,4 +1,4 @@
-"""What is kept of the long runs of lesson 15: those that its script makes."""
+"""What is kept of the long runs of lesson 19: those that its script makes."""
 
 import rumors
 

@@ -1,4 +1,4 @@
-"""What is kept of the runs of lesson 17: those that its script makes, and what they measured, against loops."""
+"""What is kept of the runs of lesson 22: those that its script makes, and what they measured, against loops."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What is kept of the runs of lesson 16: those that its script makes."""
+"""What is kept of the runs of lesson 21: those that its script makes."""
 
 import torch
 import wardrobe

@@ -1,0 +1,708 @@
+# %% [markdown]
+# # Exercise 11 · Sampling
+#
+# Six tasks, 18 points, about 85 minutes; the last one is an open investigation. They belong to lesson
+# [11 Sampling](../notebooks/11_sampling.ipynb). Run the cells from the top; fill in where it says *your turn*,
+# then run the check below it. You may check as often as you like.
+#
+# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
+
+# %% tags=["parameters"]
+seed = 0
+
+# %%
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from txgrade import check
+
+# %% [markdown]
+# ### Task 1 · As open as you like   ●●●○○ · 12 minutes · 2 points
+#
+# A temperature of 0.7 means much after one prompt and little after another. Turn it round: say how *open* the choice is to
+# be, and find the temperature for it. For each row of logits, return the $T$ at which the distribution
+# $\text{softmax}(z / T)$ has the entropy `nats`. The lesson proved that entropy only rises with $T$, so there is one such
+# temperature: halve the interval where it must be, again and again. It lies between 0.01 and 100. Each row has its own.
+#
+# <details><summary>Hint 1: how to halve</summary>
+#
+# Keep two temperatures, `low` and `high`. Take one between them. Is the entropy there too large? Then it becomes the new
+# `high`, else the new `low`.
+# </details>
+# <details><summary>Hint 2: which one between?</summary>
+#
+# Temperatures live on a logarithmic scale: the middle of 0.01 and 100 is 1, $\sqrt{\text{low} \cdot \text{high}}$. Forty
+# halvings are plenty.
+# </details>
+# <details><summary>Hint 3: all rows at once</summary>
+#
+# `low` and `high` have one number per row; `torch.where(too_open, middle, high)` moves only those that must move.
+# `torch.special.xlogy(p, p)` is $p \ln p$, and 0 for $p = 0$.
+# </details>
+
+# %% nbgrader={"grade_id": "temperature-for", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def temperature_for(logits: Float[Tensor, "batch vocab"], nats: float) -> Float[Tensor, "batch"]:
+    """For each row, the temperature at which its distribution has this entropy."""
+    ### BEGIN SOLUTION
+    low, high = torch.full((2, len(logits)), 0.01)                 # (batch,) each
+    high = 1 / low
+    for _ in range(40):
+        middle = (low * high).sqrt()                               # (batch,)
+        p = (logits / middle[:, None]).softmax(dim=-1)             # (batch, vocab)
+        too_open = -torch.special.xlogy(p, p).sum(dim=-1) > nats   # (batch,)
+        low, high = torch.where(too_open, low, middle), torch.where(too_open, middle, high)
+    return (low * high).sqrt()
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-temperature-for", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("temperature-for", rtol=3e-3) as show:
+    vocab = show.random_size(8, 12)
+    logits = 2 * show.randn(3, vocab)
+    for nats in (0.5, 1.5):
+        show(temperature_for(logits, nats), f"three distributions, {nats} nats")
+    show(temperature_for(torch.cat([0.1 * show.randn(1, vocab), 9 * show.randn(1, vocab)]), 1.0), "one flat, one sharp: 1 nat")
+    p = (2 * show.randn(vocab)).softmax(dim=-1)
+    scale = torch.tensor([[0.0101], [1.0], [99.7]])                # (3, 1)
+    show(temperature_for(scale * p.log(), float((-p * p.log()).sum())), "three that lie far apart")
+
+# %% tags=["mistakes"]
+from txgrade import alternative, equivalent, forbid, mistake
+
+forbid("*", "txlib")
+
+
+def halved(measure=None, low=0.01, high=100.0, middle=None, upside_down=False, wanted=None):
+    """The search with something changed: measure(logits, T) -> what is compared, middle(low, high)."""
+    def entropy(logits, T):
+        p = (logits / T[:, None]).softmax(dim=-1)
+        return -torch.special.xlogy(p, p).sum(dim=-1)
+
+    def answer(logits, nats):
+        below, above = torch.full((len(logits),), low), torch.full((len(logits),), high)
+        for _ in range(40):
+            between = (below * above).sqrt() if middle is None else middle(below, above)
+            found = (entropy if measure is None else measure)(logits, between)
+            open_ = found > (nats if wanted is None else wanted(nats))
+            open_ = ~open_ if upside_down else open_
+            below, above = torch.where(open_, below, between), torch.where(open_, between, above)
+        return (below * above).sqrt()
+    return answer
+
+
+def entropy_of(p):
+    return -torch.special.xlogy(p, p).sum(dim=-1)
+
+
+def one_for_all(logits, nats):
+    return temperature_for(logits, nats)[:1].expand(len(logits)).clone()
+
+
+mistake("temperature-for", halved(upside_down=True),
+        "You go the wrong way: where the entropy is too large, the temperature must become *lower*, so the middle is the new "
+        "`high`.")
+mistake("temperature-for", halved(measure=lambda z, T: entropy_of((z / T[:, None]).softmax(dim=-1)) / torch.tensor(2.0).log()),
+        "This entropy is in bits: the logarithm has base 2. Nats use the natural logarithm, `log`.")
+mistake("temperature-for", lambda logits, nats: 1 / temperature_for(logits, nats),
+        "This is 1/T: the logits would have to be *multiplied* by it. Divide by T: above 1 the distribution becomes flatter.")
+mistake("temperature-for", one_for_all, "All rows get the temperature of the first. Each row has its own.")
+mistake("temperature-for", halved(low=0.5, high=2.0),
+        "The interval is too narrow: the temperature may lie anywhere between 0.01 and 100.")
+mistake("temperature-for", lambda logits, nats: halved(
+            measure=lambda z, T: entropy_of((z / T[:, None]).softmax(dim=-1)).mean().expand(len(z)))(logits, nats),
+        "You compare the *mean* entropy of all rows. Each row must have this entropy by itself.")
+mistake("temperature-for", halved(wanted=lambda nats: 2.718281828 ** nats),
+        "You compare with e to the nats: that is a perplexity, how many equal tokens there would be. Compare entropies.")
+def moved(low_moves=True, high_moves=True):
+    def answer(logits, nats):
+        low, high = torch.full((len(logits),), 0.01), torch.full((len(logits),), 100.0)
+        for _ in range(40):
+            middle = (low * high).sqrt()
+            too_open = entropy_of((logits / middle[:, None]).softmax(dim=-1)) > nats
+            low = torch.where(too_open, low, middle) if low_moves else low
+            high = torch.where(too_open, middle, high) if high_moves else high
+        return (low * high).sqrt()
+    return answer
+
+
+mistake("temperature-for", halved(high=1.0),
+        "The interval is too narrow: the temperature may lie anywhere between 0.01 and 100.")
+mistake("temperature-for", halved(measure=lambda z, T: entropy_of((z / T[:, None]).softmax(dim=0))),
+        "Your softmax runs over the rows. Each row is a distribution over the vocabulary, the last axis.")
+mistake("temperature-for", halved(measure=lambda z, T: entropy_of(z.softmax(dim=-1))),
+        "You measure the same entropy each time. Divide the logits by the temperature in the middle.")
+for moves in ((True, False), (False, True), (False, False)):
+    mistake("temperature-for", moved(*moves),
+            "Each halving moves one end of the interval to the middle: `high` where the entropy is too large, else `low`.")
+equivalent("temperature-for", "1 / low → 1 // low", "In float32 0.01 is a little smaller: it goes 100 times into 1.")
+equivalent("temperature-for", "1 / low → 2 / low", "The interval may be wider: the temperature is in it.")
+for change in ("range(40) → range(39)", "range(40) → range(1, 40)", "range(40) → range(41)"):
+    equivalent("temperature-for", change, "The last halvings change less than the check can see.")
+equivalent("temperature-for", "-torch.special.xlogy(p, p).sum(dim=-1) > nats → -torch.special.xlogy(p, p).sum(dim=-1) >= nats",
+           "Where the middle has just this entropy, either end may move to it.")
+alternative("temperature-for", halved(middle=lambda low, high: (low + high) / 2))
+
+
+def by_newton(logits, nats):
+    grid = torch.logspace(-2, 2, 20001)
+    found = torch.stack([entropy_of((row / grid[:, None]).softmax(dim=-1)) for row in logits])
+    return grid[(found - nats).abs().argmin(dim=1)]
+
+
+alternative("temperature-for", by_newton)
+
+# %% [markdown]
+# ### Task 2 · The nucleus, and never fewer than …   ●●●○○ · 12 minutes · 3 points
+#
+# Given probabilities, keep the nucleus: the fewest likeliest tokens that have *at least* `top_p` together. But keep at
+# least `at_least` tokens, even where fewer have `top_p` (a beam search, for example, needs several). All others get 0,
+# and what is left is divided by its sum, so that it adds up to 1 again. Each row of the batch has its own nucleus. The
+# order of the tokens stays. No two probabilities are equal, and `txlib`'s own filters are not to be used.
+#
+# <details><summary>Hint 1: the token that crosses</summary>
+#
+# For each token, sum up what the likelier ones have *before* it. While that is below `top_p`, the token is needed, also
+# the one that crosses.
+# </details>
+# <details><summary>Hint 2: at least so many</summary>
+#
+# In the sorted order, the first `at_least` are kept whatever their sum. `torch.arange(vocab) < at_least`.
+# </details>
+# <details><summary>Hint 3: back into the vocabulary's order</summary>
+#
+# `sort` returns `(values, order)`. `torch.zeros_like(p).scatter(-1, order, values)` puts each value back where it came
+# from.
+# </details>
+
+# %% nbgrader={"grade_id": "nucleus", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def nucleus(p: Float[Tensor, "batch vocab"], top_p: float, at_least: int = 1) -> Float[Tensor, "batch vocab"]:
+    """The fewest likeliest tokens with at least top_p, never fewer than at_least; renormalised, in the old order."""
+    ### BEGIN SOLUTION
+    value, order = p.sort(dim=-1, descending=True)                 # (batch, vocab): likeliest first
+    before = value.cumsum(dim=-1) - value                          # (batch, vocab): what likelier ones have
+    kept = (before < top_p) | (torch.arange(p.shape[-1]) < at_least)             # (batch, vocab)
+    kept = torch.zeros_like(p).scatter(-1, order, value * kept)    # (batch, vocab): in the vocabulary's order
+    return kept / kept.sum(dim=-1, keepdim=True)
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-nucleus", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("nucleus") as show:
+    show(nucleus(torch.tensor([[0.1, 0.45, 0.15, 0.3]]), 0.7), "0.1, 0.45, 0.15, 0.3 with top_p = 0.7")
+    show(nucleus(torch.tensor([[0.0625, 0.5, 0.1875, 0.25]]), 0.75), "two tokens have exactly top_p = 0.75")
+    vocab = show.random_size(6, 9)
+    places = torch.stack([show.permutation(vocab) for _ in range(4)])            # each row in another order
+    p = (2.5 * torch.arange(vocab)[None] / torch.tensor([[1.0], [2.0], [4.0], [8.0]])).softmax(dim=-1).gather(-1, places)
+    for top_p, at_least in ((0.3, 1), (0.85, 1), (0.5, 3), (0.5, vocab)):
+        show(nucleus(p, top_p, at_least), f"four rows, top_p = {top_p}, at least {at_least}")
+
+# %% tags=["mistakes"]
+def nucleus_where(rule, normalise=True):
+    """A nucleus with another rule: (sorted values, their running sum, place, top_p, at_least) -> kept."""
+    def answer(p, top_p, at_least=1):
+        value, order = p.sort(dim=-1, descending=True)
+        place = torch.arange(p.shape[-1])
+        kept = torch.zeros_like(p).scatter(-1, order, value * rule(value, value.cumsum(dim=-1), place, top_p, at_least))
+        return kept / kept.sum(dim=-1, keepdim=True) if normalise else kept
+    return answer
+
+
+def in_sorted_order(p, top_p, at_least=1):
+    value = p.sort(dim=-1, descending=True).values
+    kept = value * ((value.cumsum(-1) - value < top_p) | (torch.arange(p.shape[-1]) < at_least))
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def gathered_back(p, top_p, at_least=1):
+    value, order = p.sort(dim=-1, descending=True)
+    kept = (value * ((value.cumsum(-1) - value < top_p) | (torch.arange(p.shape[-1]) < at_least))).gather(-1, order)
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def unsorted(p, top_p, at_least=1):
+    kept = p * ((p.cumsum(-1) - p < top_p) | (torch.arange(p.shape[-1]) < at_least))
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def rarest_first(p, top_p, at_least=1):
+    value, order = p.sort(dim=-1)
+    kept = torch.zeros_like(p).scatter(
+        -1, order, value * ((value.cumsum(-1) - value < top_p) | (torch.arange(p.shape[-1]) < at_least)))
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def by_the_first_row(p, top_p, at_least=1):
+    count = int((nucleus(p[:1], top_p, at_least) > 0).sum())
+    kept = p * (p >= p.topk(count).values[..., -1:])
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def soft_again(p, top_p, at_least=1):
+    return p.masked_fill(nucleus(p, top_p, at_least) == 0, -torch.inf).softmax(dim=-1)
+
+
+def by_share(p, top_p, at_least=1):
+    kept = p * ((p >= top_p * p.amax(dim=-1, keepdim=True)) | (p >= p.topk(at_least).values[..., -1:]))
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
+def one_sum(p, top_p, at_least=1):
+    kept = p * (nucleus(p, top_p, at_least) > 0)
+    return kept / kept.sum()
+
+
+def right_rule(value, total, place, top_p, at_least):
+    return (total - value < top_p) | (place < at_least)
+
+
+forbid("nucleus", ("keep_top_p", "Sampling", "GenerationConfig"))
+mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (total <= top_p) | (place < at_least)),
+        "The token that crosses `top_p` is cut off. It stays: the nucleus has *at least* `top_p`. Compare what the "
+        "likelier tokens have *before* it.")
+mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (
+            (total - value <= top_p) | (place < at_least))),
+        "Where the likelier tokens have exactly `top_p`, they are enough: compare with `<`, not `<=`.")
+mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: total - value < top_p),
+        "`at_least` has no effect. Of the sorted tokens, the first `at_least` stay, whatever their sum.")
+mistake("nucleus", nucleus_where(right_rule, normalise=False),
+        "What is kept does not add up to 1. Divide each row by its sum.")
+mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (
+            (total - value < top_p) & (place >= at_least)) | (place == 0)),
+        "`at_least` works the wrong way round: it cuts tokens off. Join both rules with `|`, *or*.")
+mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (
+            (total - value < top_p) | (place <= at_least))),
+        "One token too many: places count from 0, so the first `at_least` have a place *below* `at_least`.")
+mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (
+            (total - value < top_p) & (place < at_least)) | (place < at_least)),
+        "This keeps exactly `at_least` tokens everywhere: that is top-k. The nucleus may be larger.")
+mistake("nucleus", in_sorted_order,
+        "The result is in sorted order. Put each value back where its token stands in the vocabulary: `scatter` with "
+        "the `order` that `sort` returned.")
+mistake("nucleus", gathered_back,
+        "`gather` with `order` is not the way back; it sorts a second time. To undo a sort, use `scatter`.")
+mistake("nucleus", unsorted,
+        "You add up in the vocabulary's order. Sort first: the nucleus takes the *likeliest* tokens.")
+mistake("nucleus", rarest_first, "You sorted upwards, so the rarest tokens are kept: `descending=True`.")
+mistake("nucleus", by_the_first_row,
+        "All rows keep as many tokens as the first. Each row has its own nucleus: sum along the last axis only.")
+mistake("nucleus", one_sum,
+        "You divide by the sum of the whole batch. Each row adds up to 1: `sum(dim=-1, keepdim=True)`.")
+mistake("nucleus", soft_again,
+        "You took the softmax of probabilities. They are probabilities already: divide by their sum.")
+mistake("nucleus", by_share,
+        "This keeps what has at least `top_p` times the *largest* probability. That is min-p. The nucleus adds up.")
+alternative("nucleus", lambda p, top_p, at_least=1: torch.stack([
+    (kept := torch.tensor([
+        value if (row[row > value].sum() < top_p or (row > value).sum() < at_least) else 0.0 for value in row]))
+    / kept.sum() for row in p]))
+
+equivalent("nucleus", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every place.")
+
+# %% [markdown]
+# ### Task 3 · A penalty that forgets   ●●●○○ · 12 minutes · 3 points
+#
+# The lesson's repetition penalty never forgets: a *the* at the start of the text counts as much as one just written.
+# Build one with a window. In each row of the batch, take the *last* `window` tokens of `ids` (or all, where there are
+# fewer). Each token that occurs among them is made less likely, **once**, however often it occurs there: a positive
+# logit is divided by the penalty, a negative one is multiplied. A window of 0 changes nothing. Do not change `logits`
+# in place.
+#
+# <details><summary>Hint 1: which tokens?</summary>
+#
+# `ids[:, -window:]` are the last `window`, except for `window = 0`: `ids[:, -0:]` is *all* of them. Another way to
+# write it: `ids[:, max(0, length - window):]`.
+# </details>
+# <details><summary>Hint 2: once</summary>
+#
+# Make a boolean matrix `seen` of shape (batch, vocab) first: `zeros(…, dtype=torch.bool).scatter(1, recent, True)`.
+# </details>
+# <details><summary>Hint 3: the sign</summary>
+#
+# `torch.where(logits > 0, logits / penalty, logits * penalty)` lowers all of them; another `where` with `seen` chooses.
+# </details>
+
+# %% nbgrader={"grade_id": "penalty", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def penalize_recent(
+    logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch length"], penalty: float, window: int
+) -> Float[Tensor, "batch vocab"]:
+    """Logits of the tokens among the last `window` of each row, lowered once: divided, or multiplied if negative."""
+    ### BEGIN SOLUTION
+    recent = ids[:, max(0, ids.shape[1] - window):]                # (batch, window)
+    seen = torch.zeros_like(logits, dtype=torch.bool).scatter(1, recent, True)   # (batch, vocab)
+    lower = torch.where(logits > 0, logits / penalty, logits * penalty)          # (batch, vocab)
+    return torch.where(seen, lower, logits)
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-penalty", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("penalty") as show:
+    vocab = show.random_size(8, 10)
+    size = 0.5 + show.rand(2, vocab)
+    logits = size * torch.where(torch.arange(vocab) % 2 == 0, 1.0, -1.0)          # every other one negative
+    places = torch.stack([show.permutation(vocab) for _ in range(2)])
+    ids = torch.cat([places[:, :6], places[:, 4:6], places[:, 4:5]], dim=1)      # two tokens occur again at the end
+    for window in (4, 2, 0, 9, show.random_size(10, 17), 50):
+        show(penalize_recent(logits.clone(), ids, 1.5, window), f"{vocab} tokens, a text of 9, window = {window}")
+    kept = logits.clone()
+    penalize_recent(kept, ids, 1.5, 4)
+    show(kept, "the logits that you were given, afterwards")
+
+# %% tags=["mistakes"]
+forbid("penalty", ("transformers",))
+
+
+def recent_of(ids, window):
+    return ids[:, max(0, ids.shape[1] - window):]
+
+
+def lowered(seen, lower):
+    """Another way to lower, or other tokens: seen(ids, window, logits) and lower(logits, penalty)."""
+    def answer(logits, ids, penalty, window):
+        return torch.where(seen(ids, window, logits), lower(logits, penalty), logits)
+    return answer
+
+
+def marked(ids, logits):
+    return torch.zeros_like(logits, dtype=torch.bool).scatter(1, ids, True)
+
+
+def right_seen(ids, window, logits):
+    return marked(recent_of(ids, window), logits)
+
+
+def by_sign(logits, penalty):
+    return torch.where(logits > 0, logits / penalty, logits * penalty)
+
+
+def once_each_time(logits, ids, penalty, window):
+    result = logits.clone()
+    for row, tokens in enumerate(recent_of(ids, window).tolist()):
+        for token in tokens:
+            result[row, token] = by_sign(result[row, token], penalty)
+    return result
+
+
+def in_place(logits, ids, penalty, window):
+    logits.copy_(penalize_recent(logits, ids, penalty, window))
+    return logits
+
+
+mistake("penalty", lowered(right_seen, lambda logits, penalty: logits / penalty),
+        "Negative logits are divided, too: −5 becomes −4.2, which is *likelier*. Multiply where the logit is negative.")
+mistake("penalty", lowered(right_seen, lambda logits, penalty: logits * penalty),
+        "Positive logits are multiplied, too, so those tokens become *likelier*. Divide where the logit is positive.")
+mistake("penalty", lowered(right_seen, lambda logits, penalty: by_sign(logits, 1 / penalty)),
+        "Multiplying and dividing are exchanged: this *rewards* what was just said.")
+mistake("penalty", lowered(right_seen, lambda logits, penalty: logits - penalty),
+        "You subtract the penalty. That is the presence penalty of other libraries; here divide, or multiply if the "
+        "logit is negative.")
+mistake("penalty", lowered(lambda ids, window, logits: marked(ids, logits), by_sign),
+        "The window has no effect: the whole text counts. Take the last `window` tokens of each row.")
+mistake("penalty", lowered(lambda ids, window, logits: marked(ids[:, :window], logits), by_sign),
+        "These are the *first* tokens of the text. Take the last ones.")
+mistake("penalty", lowered(lambda ids, window, logits: marked(ids[:, -window:], logits), by_sign),
+        "A window of 0 takes the *whole* text: `ids[:, -0:]` is `ids[:, 0:]`. Count from the front: "
+        "`ids[:, max(0, length - window):]`.")
+mistake("penalty", lowered(lambda ids, window, logits: marked(recent_of(ids, window), logits).any(dim=0), by_sign),
+        "Each row is punished for what *other* rows have written. `seen` belongs to its own row.")
+mistake("penalty", once_each_time,
+        "A token that occurs twice is punished twice. Once is enough: mark the tokens in a boolean matrix first.")
+mistake("penalty", lowered(lambda ids, window, logits: ~right_seen(ids, window, logits), by_sign),
+        "The *other* tokens are punished: those that do not occur in the window.")
+mistake("penalty", in_place,
+        "The result is right, but the `logits` that you were given have changed as well. The caller may still need them.")
+
+
+def by_loops(logits, ids, penalty, window):
+    result = logits.clone()
+    for row in range(len(ids)):
+        for token in set(ids[row].tolist()[max(0, ids.shape[1] - window):]):
+            result[row, token] = result[row, token] / penalty if result[row, token] > 0 else result[row, token] * penalty
+    return result
+
+
+mistake("penalty", lowered(lambda ids, window, logits: marked(ids[:, ids.shape[1] - window:], logits), by_sign),
+        "Where the window is longer than the text, `length - window` is negative, and a negative start counts from the end. "
+        "Take `max(0, length - window)`.")
+alternative("penalty", by_loops)
+equivalent("penalty", "logits > 0 → logits >= 0", "Divided or multiplied, 0 stays 0.")
+
+# %% [markdown]
+# ### Task 4 · Typical sampling   ●●●●○ · 15 minutes · 3 points
+#
+# A person does not always say the likeliest; on average a token of a human text is about as surprising as the model
+# expects it to be. Meister et al. (2023, *Locally Typical Sampling*) make a filter of that. The surprise of token $i$ is
+# $-\ln p_i$; the expected surprise is the entropy $H = -\sum_i p_i \ln p_i$. Rank the tokens by how far they are from
+# what is expected,
+#
+# $$\big|\!-\!\ln p_i - H\,\big|,$$
+#
+# nearest first, and keep the fewest that have *at least* `mass` together. All others get 0, and what is left is divided
+# by its sum. So a very likely token can be cut off, because it would be *too* predictable. Each row for itself; no
+# probability is 0, and no two distances are equal.
+#
+# <details><summary>Hint 1: what changes against top-p?</summary>
+#
+# Only the order in which tokens are taken. Sort the distances, upwards, and bring the probabilities into that order.
+# </details>
+# <details><summary>Hint 2: in that order</summary>
+#
+# `order = distance.argsort(-1)` and `p.gather(-1, order)`. Then as in the lesson: what do those before it have together?
+# </details>
+# <details><summary>Hint 3: back</summary>
+#
+# `torch.zeros_like(p).scatter(-1, order, values)` puts each value back where its token stands.
+# </details>
+
+# %% nbgrader={"grade_id": "typical", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def typical(p: Float[Tensor, "batch vocab"], mass: float) -> Float[Tensor, "batch vocab"]:
+    """The fewest most typical tokens with at least `mass`; renormalised, in the old order."""
+    ### BEGIN SOLUTION
+    surprise = -p.log()                                            # (batch, vocab)
+    expected = (p * surprise).sum(dim=-1, keepdim=True)            # (batch, 1): the entropy
+    order = (surprise - expected).abs().argsort(dim=-1)            # (batch, vocab): most typical first
+    value = p.gather(-1, order)                                    # (batch, vocab)
+    value = value * (value.cumsum(dim=-1) - value < mass)          # what those before it have
+    kept = torch.zeros_like(p).scatter(-1, order, value)           # (batch, vocab): in the vocabulary's order
+    return kept / kept.sum(dim=-1, keepdim=True)
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-typical", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("typical") as show:
+    vocab = show.random_size(8, 11)
+    p = (torch.tensor([[0.3], [0.8], [1.5], [2.5]]) * show.randn(4, vocab)).softmax(dim=-1)
+    for mass in (0.3, 0.6, 0.9):
+        show(typical(p, mass), f"four rows, mass = {mass}")
+    likely = 0.2 * show.rand(1, vocab)
+    likely[0, 2] = 4.0
+    show(typical(likely.softmax(dim=-1), 0.2), "one token far likelier than all others, mass = 0.2")
+    p = torch.tensor([[0.5, 0.25, 0.1875, 0.0625]])[:, show.permutation(4)]
+    show([typical(p, mass) for mass in (0.25, 0.75)], f"{p[0].tolist()}: one has exactly 0.25, two have exactly 0.75")
+
+# %% tags=["mistakes"]
+def typical_with(distance=None, rule=None, normalise=True, place_back=True):
+    """Typical sampling with another distance(p, surprise, entropy), or rule(value, total, mass) -> kept."""
+    def answer(p, mass):
+        surprise = -p.log()
+        entropy = (p * surprise).sum(dim=-1, keepdim=True)
+        far = (surprise - entropy).abs() if distance is None else distance(p, surprise, entropy)
+        order = far.argsort(dim=-1)
+        value = p.gather(-1, order)
+        total = value.cumsum(dim=-1)
+        value = value * (total - value < mass if rule is None else rule(value, total, mass))
+        kept = torch.zeros_like(p).scatter(-1, order, value) if place_back else value
+        return kept / kept.sum(dim=-1, keepdim=True) if normalise else kept
+    return answer
+
+
+forbid("typical", ("TypicalLogitsWarper", "transformers"))
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: surprise),
+        "The likeliest tokens come first: that is top-p. Too likely is as far off as too rare: take the *absolute* distance of "
+        "the surprise from the entropy.")
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: -(surprise - entropy).abs()),
+        "The *least* typical tokens are kept. Sort the distances upwards: nearest first.")
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: (surprise - surprise.mean(-1, keepdim=True)).abs()),
+        "This is the plain mean of the surprises. Expected means weighted: each surprise counts with its probability.")
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: (surprise - entropy / torch.tensor(2.0).log()).abs()),
+        "The entropy is in bits, the surprise in nats. Use one logarithm for both.")
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: (surprise - entropy.mean()).abs()),
+        "All rows share one entropy. Each row has its own: sum along the last axis, `keepdim=True`.")
+mistake("typical", typical_with(rule=lambda value, total, mass: (total <= mass) | (total == value)),
+        "The token that crosses `mass` is cut off. It stays: what is kept has *at least* that much.")
+mistake("typical", typical_with(rule=lambda value, total, mass: total - value <= mass),
+        "Where those before have exactly `mass`, they are enough: compare with `<`, not `<=`.")
+mistake("typical", typical_with(normalise=False), "What is kept does not add up to 1. Divide each row by its sum.")
+mistake("typical", typical_with(place_back=False),
+        "The result is in the order of typicality. Put each value back where its token stands: `scatter`.")
+
+
+def token_by_token(p, mass):
+    rows = []
+    for row in p:
+        surprise = -row.log()
+        order = (surprise - (row * surprise).sum()).abs().argsort().tolist()
+        kept, total = torch.zeros_like(row), 0.0
+        for token in order:
+            if total >= mass:
+                break
+            kept[token] = row[token]
+            total += row[token].item()
+        rows.append(kept / kept.sum())
+    return torch.stack(rows)
+
+
+alternative("typical", token_by_token)
+equivalent("typical", "-p.log() → p.log()", "Surprise and entropy both change their sign: the distance stays.")
+equivalent("typical", "p.log() → p.log2()", "All distances have the same factor: the order stays.")
+equivalent("typical", "surprise - expected → expected - surprise", "A distance has no sign.")
+equivalent("typical", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every place.")
+
+# %% tags=["variant"]
+from txgrade import variant
+
+# Of task 5: what a score is, and to which power the number of tokens divides.
+POWER, SCORE = variant(
+    (1, "the **mean** log-probability of *its* tokens"),
+    (0.5, "the log-probabilities of *its* tokens, added up and divided by the **root** of their number"),
+    (0.7, "the log-probabilities of *its* tokens, added up and divided by their number to the power **0.7**"),
+)
+
+# %% [markdown]
+# ### Task 5 · Which answer does the model prefer?   ●●●●○ · 15 minutes · 3 points
+#
+# A prompt of `prompt` tokens, and several possible answers. Each row of `ids` is the prompt with one answer after
+# it, padded on the right; row $i$ has `lengths[i]` real tokens. `logits` are the model's for these rows. Return, for
+# each answer, {{SCORE}}. Neither the prompt nor padding counts. Remember which row
+# of the logits predicts which token.
+#
+# <details><summary>Hint 1: who predicts whom?</summary>
+#
+# The logits at position $i$ predict the token at $i + 1$. So compare `logits[:, :-1]` with `ids[:, 1:]`.
+# </details>
+# <details><summary>Hint 2: pick out</summary>
+#
+# `log_p.gather(-1, target[..., None])[..., 0]` picks the log-probability of each target.
+# </details>
+# <details><summary>Hint 3: which places count?</summary>
+#
+# Answer tokens stand at positions `prompt` … `lengths[i] - 1`. With `position = torch.arange(1, length)` for the
+# targets: `(position >= prompt) & (position < lengths[:, None])`.
+# </details>
+
+# %% nbgrader={"grade_id": "answers", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def answer_scores(
+    logits: Float[Tensor, "answer length vocab"],
+    ids: Int[Tensor, "answer length"],
+    prompt: int,
+    lengths: Int[Tensor, "answer"],
+) -> Float[Tensor, "answer"]:
+    """The score of each answer, given the prompt."""
+    ### BEGIN SOLUTION
+    log_p = logits[:, :-1].log_softmax(dim=-1)                     # (answer, length - 1, vocab)
+    log_p = log_p.gather(-1, ids[:, 1:, None])[..., 0]             # (answer, length - 1): of each next token
+    position = torch.arange(1, ids.shape[1])                       # (length - 1,): where that token stands
+    counted = (position >= prompt) & (position < lengths[:, None])               # (answer, length - 1)
+    return (log_p * counted).sum(dim=-1) / counted.sum(dim=-1) ** POWER
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-answers", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("answers") as show:
+    vocab, prompt = show.random_size(6, 9), show.random_size(3, 5)
+    ids = show.randint(1, vocab, 1, prompt + 3)
+    show(answer_scores(2 * show.randn(1, prompt + 3, vocab), ids, prompt, torch.tensor([prompt + 3])), "one answer of three tokens")
+    show(answer_scores(2 * show.randn(1, 4, vocab), ids[:, :4], 1, torch.tensor([3])), "a prompt of one token, an answer of two")
+    lengths = prompt + torch.tensor([1, 4, 2])
+    ids = show.randint(1, vocab, 3, prompt + 4) * (torch.arange(prompt + 4) < lengths[:, None])
+    ids[:, :prompt] = ids[:1, :prompt]
+    show(answer_scores(2 * show.randn(3, prompt + 4, vocab), ids, prompt, lengths), "answers of one, four and two tokens, padded with 0")
+
+# %% tags=["mistakes"]
+def scored(counts=None, shift=1, pick=None, total=None):
+    """Scores with something changed: which positions count, the shift, the numbers picked, how they are summed up."""
+    def answer(logits, ids, prompt, lengths):
+        read = logits[:, :-1] if shift == 1 else logits[:, 1:]
+        target = ids[:, :-1] if shift == -1 else ids[:, 1:]
+        numbers = (read.log_softmax(dim=-1) if pick is None else pick(read)).gather(-1, target[..., None])[..., 0]
+        position = torch.arange(1, ids.shape[1])
+        start, end = (prompt, lengths[:, None]) if counts is None else counts(prompt, lengths[:, None], ids.shape[1])
+        counted = (position >= start) & (position < end)
+        summed = (numbers * counted).sum(dim=-1)
+        return summed / counted.sum(dim=-1) ** POWER if total is None else total(summed, counted, lengths, ids)
+    return answer
+
+
+mistake("answers", scored(shift=0),
+        "The logits at position i are compared with the token at i itself. They predict the *next* one: "
+        "`logits[:, :-1]` with `ids[:, 1:]`.")
+mistake("answers", scored(shift=-1), "Shifted the wrong way: the logits at position i predict the token at i + 1, not at i − 1.")
+mistake("answers", scored(counts=lambda prompt, lengths, n: (1, lengths)),
+        "The prompt's tokens are counted. They are the same for all answers, and nobody asked how likely they are.")
+mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt, n)),
+        "Padding is counted. Row i ends after `lengths[i]` tokens.")
+mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt + 1, lengths), total=lambda summed, counted, lengths, ids: (
+            summed / counted.sum(dim=-1).clamp(min=1) ** POWER)),
+        "The first token of each answer is missing. It stands at position `prompt`, and the last token of the prompt "
+        "predicts it.")
+mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt + 1, lengths)),
+        "The first token of each answer is missing, so an answer of one token has none left. It stands at position "
+        "`prompt`, and the last token of the prompt predicts it.")
+mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt - 1, lengths - 1)),
+        "You score the prompt's last token and miss the answer's last: the targets begin at position 1, not at 0.")
+mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt - 1, lengths)),
+        "One token too many: the last one of the prompt is counted. The answer begins at position `prompt`.")
+mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed),
+        "This is the sum. It favours short answers, as each token makes it smaller: divide it as the task says.")
+if POWER != 1:
+    mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / counted.sum(dim=-1)),
+            "This is the mean. Here the number of tokens stands below the fraction to the power {{POWER}}.")
+mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / lengths**POWER),
+        "You divide by the length of prompt *and* answer. Only the number of the answer's tokens counts.")
+mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / (ids.shape[1] - 1) ** POWER),
+        "You divide by the length of the padded row. Only the number of each answer's own tokens counts.")
+mistake("answers", scored(pick=lambda logits: logits.softmax(dim=-1)),
+        "These are probabilities. A text's probability is a *product*, so take logarithms: `log_softmax`.")
+mistake("answers", scored(pick=lambda logits: logits), "These are logits, not log-probabilities: `log_softmax` first.")
+mistake("answers", scored(total=lambda summed, counted, lengths, ids: -summed / counted.sum(dim=-1) ** POWER),
+        "The sign is turned round: this is a loss. The score of a likelier answer should be *higher*.")
+mistake("answers", scored(total=lambda summed, counted, lengths, ids: (summed / counted.sum(dim=-1) ** POWER).exp()),
+        "This is e to the score. The task asks for the logarithm itself.")
+
+
+def one_by_one(logits, ids, prompt, lengths):
+    scores = []
+    for row, tokens, length in zip(logits, ids, lengths.tolist(), strict=True):
+        values = [row[place - 1].log_softmax(dim=-1)[tokens[place]] for place in range(prompt, length)]
+        scores.append(sum(values) / len(values) ** POWER)
+    return torch.stack(scores)
+
+
+mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt, lengths + 1)),
+        "One place too many: row i ends at position `lengths[i] - 1`. What stands after it is padding.")
+mistake("answers", scored(pick=lambda logits: logits.log_softmax(dim=1)),
+        "Your softmax runs along the text. Each position has a distribution over the vocabulary, the last axis.")
+alternative("answers", one_by_one)
+equivalent("answers", "logits[:, :-1] → logits[:, :]", "`gather` reads only as many rows as it has indices.")
+equivalent("answers", "log_p.gather(-1, ids[:, 1:, None])[..., 0] → log_p.gather(-1, ids[:, 1:, None])[..., -1]",
+           "After `gather` that axis has one entry.")
+if POWER == 1:
+    equivalent("answers", "counted.sum(dim=-1) ** POWER → counted.sum(dim=-1)", "The power is 1.")
+
+# %% [markdown]
+# ### Task 6 · Investigate: which dial would you ship?   ●●●●○ · 20 minutes · 4 points
+#
+# An open question; there is no single right answer. Lesson 11 found that temperature, top-p and top-k lie on one road
+# between quality and diversity. *Does min-p, typical sampling (task 4), or a penalty leave that road?* Choose one of
+# them, or a combination. Measure perplexity and distinct-3 as section 5 does (its cells may be copied, and `txlib` used;
+# a penalty must see the text so far: `generate` with `repetition_penalty=…`), for at least three settings and
+# three seeds each, beside one of the lesson's dials. **Guess the outcome before you measure.** And read ten texts of your
+# favourite setting, all ten. Then write here:
+#
+# 1. what you compared, what you expected, and why;
+# 2. a table or a list of what you measured, with its spread over seeds;
+# 3. what you conclude, what the ten texts show that the numbers do not, and why perplexity under the same model is a
+#    doubtful judge.
+#
+# Put your code into cells of your own below. Your teacher reads this and marks it.
+
+# %% [markdown] nbgrader={"grade_id": "which-dial", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
+# <!-- BEGIN SOLUTION -->
+# 1. Min-p beside the temperature; 32 texts of 60 tokens after *Alice was*, seeds 0 to 2. I expected the same road, as
+# with the other three.
+#
+# 2. Perplexity and distinct-3 (lowest to highest of three seeds). T = 0.7: 11.3 to 12.2, 88.8 to 90.2 %; 0.85: 18.0 to 18.5,
+# 94.9 to 95.7 %; 1: 28.1 to 30.0, 97.1 to 97.6 %. Min-p 0.2: 7.8 to 8.0, 78.4 to 82.1 %; 0.1: 9.2 to 9.7, 87.3 to 88.6 %;
+# 0.05: 11.4 to 12.0, 91.1 to 92.7 %.
+#
+# 3. At a perplexity near 12 min-p has about 2 points more of distinct-3 than T = 0.7, and the seeds' ranges do not touch: a
+# little above the road, but it is one prompt and one small model. In ten texts at min-p 0.05 two or three words are
+# no words, and no text keeps its subject for more than a sentence: neither number shows that. The judge is the model
+# that wrote: what it believes in, nonsense included, it finds probable, and a filter that cuts its tail is rewarded by
+# construction.
+# <!-- END SOLUTION -->
+
+# %% [markdown] tags=["rubric"]
+# 1 point: one sampler beside a dial of the lesson, all else the same, with an expectation and its reason. 1 point: both
+# measures for at least three settings and three seeds each, with their spread. 1 point: the conclusion follows from the
+# numbers (nearly the same road is a fine answer); differences within the spread are not called differences. 1 point:
+# something seen in the ten texts, and that the judge rewards what it finds probable itself, sense or not.
+
+# %%
+check.summary()
