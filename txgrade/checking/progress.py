@@ -129,7 +129,8 @@ def follow_tasks(course: Path, tasks: dict[str, set[str]]) -> None:
     if not path.exists():
         return
     with locked(path.with_suffix(".lock")):
-        saved, merged = _read(path).rows, {}
+        saved = _read(path).rows
+        merged: dict[tuple[str, str], Row] = {}
         for row in saved:
             siblings = {other.task for other in saved if other.exercise == row.exercise}
             row = replace(row, exercise=home_of(row.task, row.exercise, siblings, tasks) or row.exercise)

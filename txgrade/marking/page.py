@@ -204,7 +204,7 @@ class MarkingPage:
         if action == "take":
             desk.open(item, anyway=True)
             return Reply(to=_path(item))
-        draft = {"points": form["points"], "comment": form["comment"], "items": form.numbers("item")}
+        draft: dict[str, Any] = {"points": form["points"], "comment": form["comment"], "items": form.numbers("item")}
         draft["alike"] = bool(form["alike"])
         draft = self._with_new_item(desk, item, form, draft)
         if action == "save" and self._saved(desk, item, form["seen"], draft):
