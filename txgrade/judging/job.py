@@ -20,6 +20,7 @@ from txgrade.sandbox.limits import Limits
 from txgrade.seeds import kernel_seed
 
 MEASURE_SECONDS = 600  # that the author's code may take to measure what one run has shown
+NOTHING_WRITTEN = "Nothing was written."
 LEAST_CPU_SHARE_BY_ITSELF = 1 / 10  # with less while nothing else is graded, the machine is too busy to grade
 
 
@@ -147,13 +148,21 @@ class _Grading:
 
         The tasks that it uses bring the submission's own cells. Until those are right, the task is not judged alone.
         """
-        if task.kind in ("tests", "written") or not _answered(self.job, task) or self._is_right(task):
+        if (
+            task.kind in ("tests", "written")
+            or not _answered(task, self.answers, self.assignment.stubs)
+            or self._is_right(task)
+        ):
             return []
         used = rests_on(self.assignment, task, self.answers)
         if wrong := [other for other in used if not self._is_right(other)]:
             self.waits_for[task.id] = wrong
             return []
-        others = [other for other in self.assignment.tasks if other.id != task.id and _answered(self.job, other)]
+        others = [
+            other
+            for other in self.assignment.tasks
+            if other.id != task.id and _answered(other, self.answers, self.assignment.stubs)
+        ]
         suspects = [other for other in others if other.kind != "written" and not self._is_explained(other)]
         if not others or self._is_explained(task) and not suspects:
             return []
@@ -174,9 +183,17 @@ class _Grading:
         answer = "\n\n".join(self.answers.get(id, "") for id in task.answers).strip()
         if task.kind == "written":
             # A task cell of nbgrader's has no answer cell: the answer stands in cells that the learner added.
-            verdict = "pending" if _answered(self.job, task) or not task.answers else "unanswered"
+            waits = _answered(task, self.answers, self.assignment.stubs) or not task.answers
             return TaskResult(
-                task.id, task.title, task.kind, verdict, 0, task.points, answer=answer, answer_hash=answer_hash(answer)
+                task.id,
+                task.title,
+                task.kind,
+                "pending" if waits else "unanswered",
+                0,
+                task.points,
+                lines=() if waits else (NOTHING_WRITTEN,),
+                answer=answer,
+                answer_hash=answer_hash(answer),
             )
         words = quoted_outcome(self.assignment, task, quoted, self.job.reference) if quoted else None
         result = task_result(task, outcomes, answer, words, self.waits_for.get(task.id, ()))
@@ -235,10 +252,11 @@ class _Grading:
         return notes
 
 
-def _answered(job: Job, task: GradedTask) -> bool:
-    """Whether the submission has something else than the stub."""
-    answers, stubs = job.submission.answers, job.assignment.stubs
-    return any(id in answers and answer_hash(answers[id]) != answer_hash(stubs.get(id, "")) for id in task.answers)
+def _answered(task: GradedTask, answers: dict[str, str], stubs: dict[str, str]) -> bool:
+    """Whether the submission has something else than the stub, or nothing."""
+    return any(
+        answer_hash(answers.get(id, "")) not in (answer_hash(""), answer_hash(stubs.get(id, ""))) for id in task.answers
+    )
 
 
 def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, tuple[float, str]]:

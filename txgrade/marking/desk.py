@@ -180,12 +180,12 @@ class Desk:
 
     def change_item(
         self, task: str, points: int | float, text: str, *, number: int | None = None, version: int | None = None
-    ) -> list[str]:
-        """Add or change a rubric item; return a line for each grade that changes."""
+    ) -> tuple[int, list[str]]:
+        """Add or change a rubric item; return its number, and a line for each grade that changes."""
         before = self._points(task)
-        self.book.write_item(task, points, text, self.by, number=number, version=version)
+        number = self.book.write_item(task, points, text, self.by, number=number, version=version)
         now = self._points(task)
-        return [
+        return number, [
             f"{self._name(name)}: {before[name]:g} → {points:g}"
             for name, points in now.items()
             if points != before[name]

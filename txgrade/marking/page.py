@@ -145,7 +145,7 @@ class MarkingPage:
         elif item.waits:
             state, tone = "waits", "idle"
         else:
-            state, tone = _given(item), "right"
+            state, tone = _given(item), "right" if item.review or item.request else "idle"
         text = item.request.reason if item.request else item.answer
         return {
             "path": _path(item),
@@ -184,7 +184,7 @@ class MarkingPage:
                 waiting=sum(other.waits for other in items),
                 prompt=Markup(prose(untitled(item.prompt)[1])),
                 instructions=Markup(prose(item.rubric)),
-                answer=cut(item.answer),
+                answer=cut(item.answer) or "(empty)",
                 request=item.request and cut(item.request.reason),
                 lines=[Markup(markup(line[:MAX_LINE])) for line in item.request.result.lines] if item.request else [],
                 given=_given(item),
@@ -204,8 +204,12 @@ class MarkingPage:
         if action == "take":
             desk.open(item, anyway=True)
             return Reply(to=_path(item))
-        draft: dict[str, Any] = {"points": form["points"], "comment": form["comment"], "items": form.numbers("item")}
-        draft["alike"] = bool(form["alike"])
+        draft = {
+            "points": form["points"],
+            "comment": form["comment"],
+            "items": form.numbers("item"),
+            "alike": bool(form["alike"]),
+        }
         draft = self._with_new_item(desk, item, form, draft)
         if action == "save" and self._saved(desk, item, form["seen"], draft):
             return self._next(desk, item)
@@ -225,11 +229,13 @@ class MarkingPage:
             return draft
         try:
             points = _number(form["points-new"])
-            self._say_changes(desk, desk.change_item(item.task, points, form["text-new"]))
+            number_, _ = desk.change_item(item.task, points, form["text-new"])
         except (GradebookError, ValueError) as reason:
             self._say(desk, f"The new item “{form['points-new']} {form['text-new']}” is not added: {reason}.")
             return draft
-        return draft | {"items": [*draft["items"], max(one.number for one in self.book.rubric(item.task))]}
+        words = " ".join(form["text-new"].split())
+        self._say(desk, f"Item {number_}, “{words}” ({points:+g}), is in the rubric now, and ticked for this answer.")
+        return draft | {"items": sorted({*draft["items"], number_})}
 
     def _saved(self, desk: Desk, item: Item, seen: str, draft: dict) -> bool:
         """Save a mark, or say why not."""
@@ -288,12 +294,12 @@ class MarkingPage:
                 old = items.get(number_)
                 if old is None or (old.points, old.text) != (points, text):
                     version = next(iter(form.numbers(f"version-{number_}")), None)
-                    changes += desk.change_item(task, points, text, number=number_, version=version)
+                    changes += desk.change_item(task, points, text, number=number_, version=version)[1]
             except (GradebookError, ValueError) as reason:
                 self._say(desk, f"“{typed}” is not saved: {reason}.")
         if form["text-new"].strip():
             try:
-                changes += desk.change_item(task, _number(form["points-new"]), form["text-new"])
+                desk.change_item(task, _number(form["points-new"]), form["text-new"])
             except (GradebookError, ValueError) as reason:
                 self._say(desk, f"“{form['points-new']} {form['text-new']}” is not saved: {reason}.")
         self._say_changes(desk, changes)
@@ -342,7 +348,7 @@ def _given(item: Item) -> str:
             return ""
         return f"answered by {decision.by or 'somebody'}: {number(decision.new)} of {number(item.max_points)}"
     if item.review is None:
-        return ""
+        return "" if item.waits else f"0 of {number(item.max_points)}: nothing was written"
     points = min(item.review.points, item.max_points)
     return f"{number(points)} of {number(item.max_points)} by {item.review.by or 'somebody'}"
 

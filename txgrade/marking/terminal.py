@@ -71,6 +71,7 @@ def _question(item: Item, items: list[RubricItem]) -> str:
     rubric = f"\n\nRubric:\n{item.rubric}" if item.rubric else ""
     if items and item.request is None:
         rubric += "\n\nRubric items:\n" + "\n".join(f"#{one.number}  {one.points:+g}  {one.text}" for one in items)
+        rubric += f"\n\nType {WITH_RUBRIC}."
     return f"\n{'═' * 72}\n{item.prompt or item.title}{rubric}"
 
 
@@ -127,7 +128,15 @@ def _points(line: str, item: Item, rubric: list[RubricItem]) -> Points:
         ValueError: it is neither.
     """
     numbers, rest = [], line
-    while rubric and item.request is None and (match := re.match(r"#(\d{1,6})(?:\s+|$)", rest)):
+    while match := re.match(r"#(\d{1,6})(?:\s+|$)", rest):
+        if item.request is not None:
+            raise ValueError(
+                f"#{match[1]} is a rubric item, and those are for answers: a request gets points and a reason"
+            )
+        if not rubric:
+            raise ValueError(
+                f"#{match[1]} is a rubric item, and this task has none yet (txgrade review --page makes some)"
+            )
         numbers.append(int(match[1]))
         rest = rest[match.end() :]
     alike = bool(item.alike) and rest.lower().startswith("all ")

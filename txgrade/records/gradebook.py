@@ -5,6 +5,7 @@ written answers, or instead of the grader's, by themselves or by the items of a 
 """
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ from txgrade.records.ledger import GradebookError
 from txgrade.records.result import Result, TaskResult
 from txgrade.records.tables import ANSWERS, ASSIGNMENTS, RESULTS, REVIEWS, RUBRIC
 from txgrade.text import plural, printable
+
+LINE = re.compile(r"(?:^|(?<=\s))([-−+]?\d+(?:[.,]\d+)?) points?: ")  # begins a line of an author's rubric
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ class Gradebook(Grades):
         if isinstance(points, bool) or not lowest <= points <= max_points:  # false for NaN as well
             raise GradebookError(f"{plural(points, 'point')} for task {task!r}: give {lowest:g} to {max_points:g}")
         if unknown := set(items) - {item.number for item in self._rubric(connection, assignment) if item.task == task}:
-            raise GradebookError(f"task {task!r} has no rubric item {min(unknown)}: it was deleted meanwhile")
+            raise GradebookError(f"task {task!r} has no rubric item {min(unknown)} (any more)")
 
     # The rubric
 
@@ -193,6 +196,7 @@ class Gradebook(Grades):
     ) -> int:
         """Add a rubric item, or change one in every review that names it; an empty text deletes it. Return its number.
 
+        To add one that is there already adds nothing.
         `version` is that of the item which the person has seen.
 
         Raises:
@@ -211,7 +215,10 @@ class Gradebook(Grades):
             same = (RUBRIC.c.assignment == assignment, RUBRIC.c.task == task)
             rows = list(connection.execute(sql.select(RUBRIC).where(*same).order_by(RUBRIC.c.id)))
             if number is None:
-                number = 1 + max((row.item for row in rows), default=0)
+                newest = {row.item: (row.points, row.text) for row in rows}
+                if equal := [item for item, words in newest.items() if words == (points, text)]:
+                    return equal[0]
+                number = 1 + max(newest, default=0)
             else:
                 last = next((row for row in reversed(rows) if row.item == number), None)
                 if last is None or version is not None and version != last.id:
@@ -220,6 +227,16 @@ class Gradebook(Grades):
             values = {"assignment": assignment, "task": task, "item": number, "points": points, "text": text, "by": by}
             insert(connection, RUBRIC, **values)
         return number
+
+    def take_over_rubrics(self) -> None:
+        """Make items of the lines in the author's rubrics, each once: a deleted or changed item doesn't come back."""
+        with self.transaction(write=True) as connection:
+            query = sql.select(RUBRIC).where(RUBRIC.c.assignment == self.assignment_name())
+            known = {(row.task, row.points, row.text) for row in connection.execute(query)}
+            for task in self._assignment(self._last_assignment()).get("tasks", ()):
+                for points, text in rubric_lines(task["rubric"]):
+                    if (task["id"], points, text) not in known and abs(points) <= task["points"]:
+                        self.write_item(task["id"], points, text)
 
     def override(
         self, submission: str, task: str, points: int | float, reason: str, by: str = "", also: Iterable[str] = ()
@@ -311,7 +328,7 @@ class Gradebook(Grades):
         holders: dict[tuple[str, str], list[tuple[str, TaskResult]]] = {}
         for result in self.newest(hash):
             for answered in result.tasks:
-                if answered.verdict == "pending" and task in (None, answered.id):
+                if answered.kind == "written" and task in (None, answered.id):
                     holders.setdefault((answered.id, answered.answer_hash), []).append((result.submission, answered))
         order = {id: index for index, id in enumerate(graded_tasks)}
         written = [
@@ -325,11 +342,23 @@ class Gradebook(Grades):
                 graded_tasks.get(id, {}).get("rubric", ""),
                 tuple(name for name, _ in group),
                 review := newest.get((id, answer_hash, None)),
-                review is None and any((id, answer_hash, name) not in newest for name, _ in group),
+                review is None
+                and any(each.verdict == "pending" and (id, answer_hash, name) not in newest for name, each in group),
             )
             for (id, answer_hash), group in holders.items()
         ]
         return sorted(written, key=lambda answer: (order.get(answer.task, len(order)), answer.submissions))
+
+
+def rubric_lines(rubric: str) -> list[tuple[int | float, str]]:
+    """Return points and words of each line of an author's rubric, such as `1 point: a table of three sizes.`"""
+    _, *parts = LINE.split(" ".join(rubric.split()))
+    lines = []
+    for number, words in zip(parts[::2], parts[1::2], strict=True):
+        points, words = float(number.replace(",", ".").replace("−", "-")), words.strip(" -*.;")
+        if words:
+            lines.append((int(points) if points.is_integer() else points, words[0].upper() + words[1:]))
+    return lines
 
 
 def _with(result: Result, reviews: dict[tuple[str, str, str | None], Review], due: dict | None) -> Result:

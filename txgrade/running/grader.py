@@ -243,6 +243,7 @@ class _GradingRun:
         """Write down each result as it comes, and its page."""
         cells = cell_hashes(self.versions.all())
         self.number = self.book.start_run(self.versions.whole, self.environment, self.isolation, self.seeds, cells)
+        self.book.take_over_rubrics()
         for retimed in self.retimed:
             self.book.add(self.number, retimed)
         for job, result in progress:

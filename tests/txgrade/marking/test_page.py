@@ -3,10 +3,11 @@
 import http.client
 import re
 import sqlite3
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from sample_results import HOSTILE, result, task
+from sample_results import ASSIGNMENT, HOSTILE, result, task
 
 from txgrade.marking.server import HEADERS, MAX_BODY
 from txgrade.records import claims
@@ -108,6 +109,9 @@ def test_rubric_items_apply_retroactively_and_the_changed_grades_are_listed(out,
     ann = browser("Ann").begin()
     ann.send(points_new="2", text_new="Derives <the> variance", comment="Kept", action="add")
     assert len(re.findall(r'value="1" checked', ann.html)) == 1 and ann.field("comment") == "Kept"
+    assert "Item 1, “Derives <the> variance” (+2), is in the rubric now, and ticked for this answer." in ann.text
+    ann.send(points_new="2", text_new="Derives <the> variance", action="add")
+    assert len(re.findall(r'name="item"', ann.html)) == 1
     assert "Derives &lt;the&gt; variance" in ann.html
     ann.send(action="save").send(item="1", points="-0.5", comment="Late", action="save")
     assert sorted(mark[0] for mark in marks(out).values()) == [1.5, 2]
@@ -227,6 +231,32 @@ def test_a_share_is_a_fixed_part_of_all_answers(out, browser):
     parts = [set(browser("Ann", share=(part, 2)).links) for part in (1, 2)]
     parts = [{link.rpartition("/")[2] for link in part} for part in parts]
     assert len(parts[0]) + len(parts[1]) == 23 and not parts[0] & parts[1] and min(map(len, parts)) > 3
+
+
+def test_what_nobody_wrote_waits_for_nobody_and_can_be_marked(out, browser):
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        book.add(1, result("empty", task("essay", "unanswered", answer="")))
+    ann = browser("Ann", names=True)
+    assert "3 of 4 wait for a mark" in ann.text and "0 of 4: nothing was written" in ann.text
+    ann.open(next(link for link in ann.links if link.endswith(task("essay", answer="").answer_hash)))
+    assert "empty · " in ann.text and "(empty)" in ann.text
+    ann.send(points="1", comment="It is in your code.", action="save")
+    assert marks(out)["empty"] == (1, "It is in your code.", "Ann")
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        assert {each.submission: each.score for each in book.latest()}["empty"] == 1
+
+
+def test_the_author_s_rubric_is_there_to_click(out, browser):
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        lines = "1 point: the variance. 2 points: the softmax."
+        assignment = replace(ASSIGNMENT, tasks=(replace(ASSIGNMENT.task("essay"), rubric=lines),), hash="b" * 64)
+        run = book.start_run(assignment, "Python", "sealed", (1, 2))
+        book.take_over_rubrics()
+        book.add(run, replace(result("a", task("essay", "pending")), assignment_hash="b" * 64))
+    ann = browser("Ann").begin()
+    assert "+1 The variance" in ann.text and "<details><summary>How to mark it" in ann.html
+    ann.send(item=["1", "2"], action="save")
+    assert marks(out)["a"][0] == 3
 
 
 def test_nothing_to_mark(browser):

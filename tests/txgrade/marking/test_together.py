@@ -150,6 +150,12 @@ def test_rubric_items_and_pseudonyms_at_the_terminal(out, at_terminal):
     assert "No written answer waits" in at_terminal(by="Ann", names=True)
 
 
+def test_an_item_where_there_is_none_is_a_sentence(out, at_terminal):
+    said = at_terminal("#1 ok", "3 ok", "q", by="Ann")
+    assert "#1 is a rubric item, and this task has none yet (txgrade review --page makes some). Type points" in said
+    assert reviews(out) == [("Ann", "ok")]
+
+
 @pytest.mark.parametrize("share", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
 def test_a_share_that_makes_no_sense(share):
     assert read_share(" 2/3 ") == (2, 3)

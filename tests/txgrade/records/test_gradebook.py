@@ -416,6 +416,30 @@ def test_rubric_items_apply_to_every_answer_that_has_them_also_later(book, run):
     assert book.write_item("essay", 1, "New.") == 3, "a number is not used again"
 
 
+def test_an_item_that_is_there_already_is_not_added_twice(full):
+    first = full.write_item("essay", 2, "Derives it")
+    assert full.write_item("essay", 2, " Derives\nit") == first and full.write_item("essay", 1, "Derives it") != first
+    full.write_item("essay", 0, "", number=first)
+    assert full.write_item("essay", 2, "Derives it") != first, "what was deleted is added anew"
+
+
+def test_the_author_s_lines_become_items_once(path):
+    rubric = (
+        "Read them first.\n\n1 point: a table of\nthree sizes. 1.5 points: the reason; -1 point: copied. 9 points: all."
+    )
+    assignment = replace(ASSIGNMENT, tasks=(replace(ASSIGNMENT.task("essay"), rubric=rubric),))
+    with Gradebook(path) as book:
+        for _ in range(2):
+            book.start_run(assignment, "Python", "sealed", (1, 2))
+            book.take_over_rubrics()
+        items = [(item.number, item.points, item.text) for item in book.rubric("essay")]
+        assert items == [(1, 1, "A table of three sizes"), (2, 1.5, "The reason"), (3, -1, "Copied")]
+        book.write_item("essay", 0, "", number=1)
+        book.write_item("essay", 2, "The reason", number=2)
+        book.take_over_rubrics()
+        assert [item.number for item in book.rubric("essay")] == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("task", "points", "text", "words"),
     [
