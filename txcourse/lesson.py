@@ -12,6 +12,9 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from txcourse.guess import predict as predict
+from txcourse.guess import predicted as predicted
+
 
 def progress(items: Sequence, what: str) -> Iterator:
     """The same items, with a progress bar under the cell; when all are done, one line remains."""

@@ -6,11 +6,14 @@ The first cell of a lesson holds its front matter: `# %% [markdown] lesson={"par
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+from txcourse.guess import guesses
 
 START = "00_start_here"
 WORDS_PER_MINUTE, SECONDS_PER_LINE = 180, 8  # of prose that is read, of code that is read and run
@@ -116,6 +119,7 @@ def problems(course: Path, name: str, lesson: Any) -> Iterator[str]:
         claims = CLAIM.findall(re.sub(r"\s+", " ", lesson.cells[0].source))
         if claims != [str(minutes)]:
             yield f"notebooks/{name}.py, first cell: claims {claims or 'no'} minutes; write “about {minutes} minutes”"
+    yield from _guessing(course, name, lesson)
     for number, cell in enumerate(lesson.cells, start=1):
         for link in LINK.findall(cell.source) if cell.cell_type == "markdown" else []:
             source = (course / "notebooks" / link).resolve()
@@ -123,6 +127,19 @@ def problems(course: Path, name: str, lesson: Any) -> Iterator[str]:
                 source = course / "solutions" / source.name.removeprefix("exercise_")
             if not source.with_suffix(".py").is_file():
                 yield f"notebooks/{name}.py, cell {number}: links to {link}, which isn't there"
+
+
+def _guessing(course: Path, name: str, lesson: Any) -> Iterator[str]:
+    """Yield what is wrong with a lesson's guesses: each has one question and one result, and a name of its own."""
+    code = [cell.source for cell in lesson.cells if cell.cell_type == "code"]
+    asked, resolved = Counter(guesses(code)), Counter(guesses(code, "predicted"))
+    for guess in sorted(asked | resolved):
+        if (asked[guess], resolved[guess]) != (1, 1):
+            calls = f'{asked[guess]} predict("{guess}", …) and {resolved[guess]} predicted("{guess}", …)'
+            yield f"notebooks/{name}.py: has {calls}; write one of each"
+    for path in sorted(course.glob("notebooks/[0-9]*.py")):
+        for guess in sorted(asked.keys() & guesses([path.read_text("utf-8")])) if path.stem != name else []:
+            yield f"notebooks/{name}.py: the guess {guess!r} is also asked in {path.name}; give it another name"
 
 
 def overview(lessons: list[Lesson]) -> str:
