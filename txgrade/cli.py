@@ -335,7 +335,8 @@ def questions(
 ) -> None:
     """Print three questions for a short talk about a submission, and what to expect as answers.
 
-    They are made from its own right answers, and stay the same as long as these do.
+    They are made from its own right answers, and stay the same as long as these do. Others with the same answers are
+    asked differently.
     """
     from txgrade.judging.questions import questions
     from txgrade.records.gradebook import Gradebook
@@ -414,7 +415,7 @@ def course(
     from txgrade.records.people import read_roster
 
     people = None if roster is None else read_roster(roster)
-    term = read_course([folder for folder in results if folder.is_dir()], people, weights, drop_lowest, retake)
+    term = read_course(results, people, weights, drop_lowest, retake)
     for path in write_course(term, out):
         print(path)
     for remark in course_remarks(term):
@@ -442,7 +443,11 @@ def give_back(
     returned = give_back(system, out, roster, column=column, anyway=anyway)
     for path in returned.files:
         print(path)
+    pages = "" if system == "gradescope" else f" and {plural(returned.pages, 'page')}"
+    print(f"{plural(returned.grades, 'grade')}{pages} to return")
     remarks = list(returned.remarks)
+    if returned.absent:
+        remarks.append(f"no grade for {len(returned.absent)} on the roster: {'; '.join(returned.absent)}")
     if left_out := returned.left_out:
         names = "; ".join(f"{name} ({why})" for name, why in left_out[:5])
         more = f"; and {len(left_out) - 5} more" if len(left_out) > 5 else ""

@@ -15,7 +15,7 @@ from txgrade.judging.judge import answer_hash, judge, one_report, task_result
 from txgrade.judging.outcome import Outcome, Reference, Run, quoted_outcome
 from txgrade.judging.replay import bundles
 from txgrade.records.lateness import with_lateness
-from txgrade.records.result import Note, Result, TaskResult
+from txgrade.records.result import ARRIVAL, Note, Result, TaskResult
 from txgrade.sandbox.limits import Limits
 from txgrade.seeds import kernel_seed
 
@@ -53,12 +53,8 @@ class Job:
             self.assignment.hash,
             self.environment,
             notes=(*submission.notes, *notes),
-            submitted=submission.submitted,
-            learner=submission.learner,
-            marked_late=submission.marked_late,
-            origin=submission.origin,
-            allowance=submission.allowance,
             variant=submission.variant,
+            **{name: getattr(submission, name) for name in ARRIVAL},
         )
 
 

@@ -2,7 +2,7 @@
 
 One asks to work out a call, one what a change of a line would do, one what a name stands for. What to expect comes from
 the judge: the reference has made the call, and the changed answer has run in the sandbox. The same submission is asked
-the same questions.
+the same questions, and another learner others, although the answers are the same.
 """
 
 import ast
@@ -23,7 +23,8 @@ from txgrade.judging.execute import execute
 from txgrade.judging.job import Job, grade_submission
 from txgrade.judging.reference import make_reference, record_known
 from txgrade.records.gradebook import Gradebook
-from txgrade.records.result import Result, TaskResult
+from txgrade.records.people import person
+from txgrade.records.result import ARRIVAL, Result, TaskResult
 from txgrade.sandbox import Limits, probe
 from txgrade.sandbox.warm import warm_kernels
 
@@ -74,7 +75,8 @@ def questions(book: Gradebook, name: str) -> list[Question]:
     answers = [_Answer(task, source) for task in result.tasks if (source := _right_answer(task))]
     if not answers:
         raise ValueError(f"{result.name} has no right answer in code to ask about")
-    digest = hashlib.sha256("".join(answer.task.answer_hash for answer in answers).encode()).digest()
+    about = "\0".join([person(result.name), *(answer.task.answer_hash for answer in answers)])
+    digest = hashlib.sha256(about.encode()).digest()
     rng = random.Random(digest)
     rng.shuffle(answers)
     calls = example_calls(assignment.path, 1 + int.from_bytes(digest[:3], "big"), result.variant)
@@ -131,7 +133,8 @@ def _worth_asking(answer: _Answer, rng: random.Random) -> list[Mutation]:
     changes = [change for change in mutations(marked) if change.kind in KINDS and "(" not in change.change[-3:]]
     rng.shuffle(changes)
     first = {change.kind: change for change in reversed(changes)}
-    return sorted(first.values(), key=lambda change: KINDS.index(change.kind))[:MOST_CHANGES]
+    best = sorted(first.values(), key=lambda change: KINDS.index(change.kind))[:MOST_CHANGES]
+    return rng.sample(best, len(best))
 
 
 def _consequences(
@@ -167,8 +170,7 @@ def _cells(assignment: Assignment, result: Result) -> dict[str, str]:
 
 def _submission(result: Result, answers: dict[str, str]) -> SimpleNamespace:
     """Return what the judge reads of a submission, with other answers."""
-    fields = ("submitted", "learner", "marked_late", "origin", "allowance", "variant")
-    about = {field: getattr(result, field) for field in fields}
+    about = {field: getattr(result, field) for field in (*ARRIVAL, "variant")}
     return SimpleNamespace(name=result.submission, status="graded", hash="", notes=(), answers=answers, **about)
 
 

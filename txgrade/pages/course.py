@@ -1,6 +1,5 @@
 """The grades of a term, over the results folders of its exercises: `txgrade course`."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from txgrade.pages.exports import csv_text, plain_number
 from txgrade.pages.page import page
 from txgrade.pages.statistics import item_statistics
 from txgrade.records.gradebook import Gradebook
-from txgrade.records.people import Roster, person
+from txgrade.records.people import Roster, person, read_rows, text_of
 from txgrade.records.result import Result
 from txgrade.text import plural
 
@@ -113,6 +112,9 @@ def read_course(
         CourseError: no folders, two of one name, wrong weights, or nothing left after dropping.
         GradebookError: a folder is no results folder.
     """
+    if gone := [str(folder) for folder in folders if not folder.exists()]:
+        raise CourseError(f"no folder {gone[0]}: give the results folder of each exercise, such as results/*/")
+    folders = [folder for folder in folders if folder.is_dir()]  # results/* has the files beside them as well
     names = [folder.resolve().name for folder in folders]
     if not folders or len(set(names)) < len(names):
         raise CourseError("give the results folder of each exercise once, such as results/*/, each by its own name")
@@ -196,11 +198,10 @@ def _part(result: Result | None) -> float:
 
 
 def _weights(path: Path, names: list[str]) -> dict[str, float]:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
+    _, rows = read_rows(text_of(path))
     try:
-        weights = {row["exercise"].strip(): float(row["weight"]) for row in rows}
-    except (KeyError, TypeError, ValueError, AttributeError):
+        weights = {row["exercise"]: float(row["weight"].replace(",", ".")) for row in rows}
+    except (KeyError, ValueError):
         raise CourseError(f"{path} must have the columns exercise and weight, a number each") from None
     if unknown := [name for name in weights if name not in names]:
         raise CourseError(f"{path} weighs {unknown[0]!r}, but the exercises are {', '.join(names)}")

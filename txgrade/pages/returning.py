@@ -23,9 +23,11 @@ from txgrade.pages.exports import csv_text, plain_number
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.out import need_no_links, path_in, write
 from txgrade.records.people import (
+    TEST_STUDENT,
     Person,
     Roster,
     canvas_person,
+    choices,
     delimiter_of,
     file_name,
     has_decimal_commas,
@@ -63,7 +65,10 @@ class Returned:
 
     files: list[Path] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)  # submission, and why
+    absent: list[str] = field(default_factory=list)  # on the roster, without a grade in these files
     remarks: list[str] = field(default_factory=list)
+    grades: int = 0
+    pages: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,7 @@ def give_back(
         table, matched, returned = gradescope_csv(results, read_roster(roster))
         texts = {"gradescope.csv": table, "gradescope-autograder.zip": _zip(gradescope.autograder(matched))}
     returned.remarks += pages.remarks
+    returned.pages = pages.count
     left_out = f"{system}-left-out.csv"
     if returned.left_out:
         texts[left_out] = csv_text([["submission", "why"], *map(list, returned.left_out)])
@@ -162,7 +168,7 @@ def canvas_csv(
     own = [name for name in ("Student", "ID", "SIS User ID", "SIS Login ID", "Section") if name in header]
     name = _column(header, column or title)
     people = [row for row in rows if row["ID"].strip().isdigit()]
-    matched, left_out = _matched(results, _roster_of(map(canvas_person, people)))
+    matched, returned = _matched(results, _roster_of(map(canvas_person, people)))
     most = {plain_number(one.result.max_score) for one in matched}
     for row in rows:
         if row["Student"].strip() == "Points Possible":
@@ -174,7 +180,6 @@ def canvas_csv(
     for one in matched:
         score = _like(roster, plain_number(one.result.score))
         written.append([*(people[one.person.row][cell] for cell in own), score])
-    returned = Returned(left_out=left_out)
     if name not in header:
         returned.remarks.append(f"Canvas has no column {name!r}, and will ask to make it; or choose one by --column")
     return csv_text(written, delimiter_of(roster)), matched, returned
@@ -231,7 +236,7 @@ def moodle_csv(results: Iterable[Result], roster: str) -> tuple[str, list[Matche
     header, rows = _table_of(
         roster, needed, "Moodle's grading worksheet; if it is in another language, export it in English"
     )
-    matched, left_out = _matched(results, _roster_of(map(moodle_person, rows)))
+    matched, returned = _matched(results, _roster_of(map(moodle_person, rows)))
     for one in matched:
         row = rows[one.person.row]
         most = row.get("Maximum grade") or row.get("Maximum Grade") or ""  # it was spelled so before 4.0
@@ -240,7 +245,7 @@ def moodle_csv(results: Iterable[Result], roster: str) -> tuple[str, list[Matche
         if "Feedback comments" in header:
             row["Feedback comments"] = comment(one.result)
     text = csv_text([list(header), *([row[name] for name in header] for row in rows)], delimiter_of(roster))
-    return text, matched, Returned(left_out=left_out)
+    return text, matched, returned
 
 
 def moodle_pages(matched: list[Matched], pages: "_Pages") -> dict[str, bytes]:
@@ -261,13 +266,13 @@ def gradescope_csv(results: Iterable[Result], roster: Roster) -> tuple[str, list
     """
     if not any(one.email or one.student_id for one in roster.people):
         raise ReturnError(f"the roster has no column `email` or `sid`: give {ROSTERS['gradescope']}")
-    matched, left_out = _matched(results, roster)
+    matched, returned = _matched(results, roster)
     table = [["Name", "SID", "Email", "Total Score", "Max Points"]]
     for one in matched:
         who, result = one.person, one.result
         points = (plain_number(result.score), plain_number(result.max_score))
         table.append([turned(who.name), who.student_id, who.email, *points])
-    return csv_text(table), matched, Returned(left_out=left_out)
+    return csv_text(table), matched, returned
 
 
 class _Pages:
@@ -276,15 +281,18 @@ class _Pages:
     def __init__(self, out: Path):
         self._out = out
         self.remarks: list[str] = []
+        self.count = 0
 
     def read(self, result: Result) -> bytes:
         """Return a page; nothing, and a remark, if there is none."""
         try:
             with Folder(self._out / "feedback", follow=False) as folder:
-                return folder.read(file_name(f"{result.submission}.html"), MAX_PAGE)[0]
+                page = folder.read(file_name(f"{result.submission}.html"), MAX_PAGE)[0]
         except OSError as reason:
             self.remarks.append(f"{result.name} gets no page ({reason.strerror}): grade again")
             return b""
+        self.count += 1
+        return page
 
 
 def _zip(files: dict[str, bytes]) -> bytes:
@@ -328,8 +336,8 @@ def _roster_of(people: Iterable[Person]) -> Roster:
     return Roster(replace(one, row=row) for row, one in enumerate(people))
 
 
-def _matched(results: Iterable[Result], roster: Roster) -> tuple[list[Matched], list[tuple[str, str]]]:
-    """Return each graded result with its person, in the roster's order, and the others with the reasons.
+def _matched(results: Iterable[Result], roster: Roster) -> tuple[list[Matched], Returned]:
+    """Return each graded result with its person, in the roster's order, and who is left out or absent.
 
     Of several that are one person's, the one with this person's name goes before one with the number of an LMS; two
     of a kind are left to a person.
@@ -344,7 +352,7 @@ def _matched(results: Iterable[Result], roster: Roster) -> tuple[list[Matched], 
         elif len(matches) == 1:
             claimed.setdefault(matches[0].row, []).append(Matched(matches[0], result))
         else:
-            left_out.append((result.submission, _unknown(result.submission, len(matches), numbers)))
+            left_out.append((result.submission, _unknown(result.submission, matches, numbers)))
     matched = []
     for _, several in sorted(claimed.items()):
         named = [one for one in several if one.result.submission not in numbers] or several
@@ -354,7 +362,9 @@ def _matched(results: Iterable[Result], roster: Roster) -> tuple[list[Matched], 
             for one in several
             if len(named) > 1 or one is not named[0]
         ]
-    return matched, sorted(left_out)
+    rows = {one.person.row for one in matched}
+    absent = [one.label for one in roster.people if one.row not in rows and one.name != TEST_STUDENT]
+    return matched, Returned(left_out=sorted(left_out), absent=absent, grades=len(matched))
 
 
 def _sure(results: Iterable[Result]) -> tuple[list[Result], list[tuple[str, str]]]:
@@ -370,9 +380,9 @@ def _sure(results: Iterable[Result]) -> tuple[list[Result], list[tuple[str, str]
     return sure, left_out
 
 
-def _unknown(name: str, matches: int, numbers: dict[str, str]) -> str:
+def _unknown(name: str, matches: list[Person], numbers: dict[str, str]) -> str:
     if matches:
-        return "several people on the roster have this name"
+        return choices(matches)
     lms = "" if name in numbers else lms_of(name)
     but = f"; its number doesn't count, since most other files are not named as {lms} names files" if lms else ""
     return f"nobody on the roster has this name{but}"

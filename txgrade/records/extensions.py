@@ -11,7 +11,7 @@ from pathlib import Path
 
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.lateness import DATE, deadline, zone_of
-from txgrade.records.people import NAMES, Roster, RosterError, person, read_table, text_of
+from txgrade.records.people import NAMES, Roster, RosterError, name_in, person, read_rows, text_of
 from txgrade.records.result import Allowance
 
 FORM = "give the columns name, until or days, and perhaps exercise"
@@ -62,18 +62,16 @@ def read_allowances(
 
 def _read_extensions(path: Path, exercise: str, due: dict | None, roster: Roster | None) -> dict[str, str]:
     """Return the extended deadline of each person, by name."""
-    header, rows = read_table(text_of(path))
-    columns = {name.strip().lower(): name for name in header}
-    if not columns.keys() & set(NAMES) or not columns.keys() & {"until", "days"}:
+    columns, rows = read_rows(text_of(path))
+    if not columns & set(NAMES) or not columns & {"until", "days"}:
         raise ValueError(f"{path} is no table of extensions: {FORM}")
     granted: dict[str, str] = {}
-    for number, row in enumerate(rows, 2):
-        cells = {name: row[column].strip() for name, column in columns.items()}
+    for number, cells in enumerate(rows, 2):
         if cells.get("exercise") not in (None, "", exercise):
             continue
         if due is None:
             raise ValueError(f"{path} extends the deadline of {exercise}, which has none: write due(…) in its source")
-        name = next((cells[key] for key in NAMES if cells.get(key)), "")
+        name = name_in(cells)
         where = f"{path}, line {number}: "
         key = person(name)
         if roster is not None:

@@ -228,7 +228,7 @@ class Grades(Ledger):
             return connection.execute(sql.select(sql.func.max(FINISHED.c.time))).scalar() or ""
 
     def submission_named(self, name: str) -> str:
-        """Return the submission of a name: its own, or its learner's as the roster has it.
+        """Return the submission of a name: its own, or what the roster knows its learner by, as an address or a login.
 
         Raises:
             GradebookError: there is none, or there are several.
@@ -236,8 +236,9 @@ class Grades(Ledger):
         names = self.names()
         if name in names:
             return name
-        wanted = {person(name), person(turned(name))}
-        named = {result.submission for result in self.newest() if result.learner and person(result.learner) in wanted}
+        wanted, results = {person(name), person(turned(name))}, self.newest()
+        named = {result.submission for result in results if person(result.submission) in wanted}
+        named = named or {result.submission for result in results if wanted & {person(result.name), *result.known_as}}
         if len(named) == 1:
             return named.pop()
         if named:
@@ -257,7 +258,6 @@ class Grades(Ledger):
     def nobody(self, name: str) -> str:
         """Return a sentence that says that there is no submission of a name, and which there are."""
         names = self.names()
-        names = [other for other in names if person(other) == person(name)] or names
         shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
         return f"no submission {name!r} in {self.path}; it has {shown or 'none yet'}"
 

@@ -362,3 +362,19 @@ def read_table(text: str) -> tuple[list[str], list[dict[str, str]]]:
     header = rows[0] if rows else []
     full = [row + [""] * (len(header) - len(row)) for row in rows[1:] if any(row)]
     return header, [dict(zip(header, row, strict=False)) for row in full]
+
+
+def read_rows(text: str) -> tuple[set[str], list[dict[str, str]]]:
+    """Return the columns, in lower case, and the rows of a CSV file that a person wrote, without blanks around cells.
+
+    Raises:
+        RosterError: it is not a CSV file.
+    """
+    header, rows = read_table(text)
+    cells = [{name.strip().lower(): cell.strip() for name, cell in row.items()} for row in rows]
+    return {name.strip().lower() for name in header}, cells
+
+
+def name_in(row: dict[str, str]) -> str:
+    """Return who a row is about: the first of NAMES that it has."""
+    return next((row[name] for name in NAMES if row.get(name)), "")

@@ -1,13 +1,12 @@
 """Regrade requests: files in the results folder's `requests/`, and the answers to them.
 
 `requests/NAME.md` holds a heading for each task, `# TASK` by its id or title, and the reason below it.
-`requests/ANY.csv` has the columns `name`, `task` and `reason`; without `name`, the file's name counts.
+`requests/ANY.csv` has the columns `name` (or `email`, `login`, `id`), `task` and `reason`; without a name, the file's
+counts. A name is a submission's, or what the roster knows its learner by.
 Nothing in such a file is believed: it only asks a person to look.
 """
 
-import csv
 import hashlib
-import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +18,8 @@ import sqlalchemy as sql
 from txgrade.files import Folder
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.grades import insert
-from txgrade.records.people import person
+from txgrade.records.ledger import GradebookError
+from txgrade.records.people import name_in, read_rows
 from txgrade.records.result import Result, TaskResult
 from txgrade.records.tables import DECISIONS
 from txgrade.text import plural, printable
@@ -71,13 +71,16 @@ def read_requests(out: Path, book: Gradebook, results: list[Result] | None = Non
     if not entries:
         return [], list(map(printable, problems))
     by_name = {result.submission: result for result in (book.latest() if results is None else results)}
-    by_person = {person(name): name for name in by_name}
     decisions = {(decision.submission, decision.task, decision.key): decision for decision in decisions_of(book)}
     requests: dict[str, Request] = {}
     for source, name, wanted, text in entries:
-        result = by_name.get(name) or by_name.get(by_person.get(person(name), ""))
+        try:
+            result = by_name.get(book.submission_named(name))
+        except GradebookError as reason:
+            problems.append(f"{source}: {reason}")
+            continue
         if result is None:
-            problems.append(f"{source}: there is no submission {name[:80]!r}")
+            problems.append(f"{source}: the submission of {name[:80]!r} is gone")
             continue
         ids = {task.id: task for task in result.tasks} | {task.title.casefold(): task for task in result.tasks}
         task = ids.get(wanted) or ids.get(wanted.casefold())
@@ -158,7 +161,7 @@ def _entries(out: Path, problems: list[str]) -> Iterator[tuple[str, str, str, st
                 try:
                     text = folder.read(name, MAX_FILE)[0].decode("utf-8-sig")
                     rows = list(_of_csv(text, stem) if ending == "csv" else _of_markdown(text, stem))
-                except (OSError, ValueError, csv.Error) as reason:
+                except (OSError, ValueError) as reason:
                     problems.append(f"{source} can't be read: {reason}")
                     continue
                 if not rows:
@@ -174,11 +177,11 @@ def _entries(out: Path, problems: list[str]) -> Iterator[tuple[str, str, str, st
 
 
 def _of_csv(text: str, stem: str) -> Iterator[tuple[str, str, str]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    if missing := {"task", "reason"} - set(reader.fieldnames or ()):
+    columns, rows = read_rows(text)
+    if missing := {"task", "reason"} - columns:
         raise ValueError(f"it has no column `{min(missing)}`")
-    for row in reader:
-        yield (row.get("name") or stem).strip(), (row["task"] or "").strip(), (row["reason"] or "").strip()
+    for row in rows:
+        yield name_in(row) or stem, row["task"], row["reason"]
 
 
 def _of_markdown(text: str, stem: str) -> Iterator[tuple[str, str, str]]:

@@ -21,6 +21,10 @@ VERDICTS = {
 }
 
 
+# What a result takes over from its submission, and what may change without grading again.
+ARRIVAL = ("submitted", "marked_late", "origin", "learner", "known_as", "allowance")
+
+
 @dataclass(frozen=True)
 class Note:
     """A remark on a submission that a person should read, on one task or on the whole.
@@ -94,6 +98,7 @@ class Result:
     submitted: str | None = None  # UTC, ISO 8601; None if nobody knows
     junit: str = ""  # the judge's report, XML
     learner: str = ""  # as the roster calls them
+    known_as: tuple[str, ...] = ()  # all that the roster calls them, addresses and logins too, as `person` gives it
     marked_late: bool | None = None  # by the system that it was downloaded from; None if it marks nothing
     origin: str = ""  # its name in the download that it was collected from
     allowance: Allowance = Allowance()
@@ -149,6 +154,7 @@ def result_from(data: dict[str, Any]) -> Result:
             "tasks": tuple(tasks),
             "notes": tuple(Note(**note) for note in data["notes"]),
             "seeds": tuple(data["seeds"]),
+            "known_as": tuple(data.get("known_as", ())),
             "allowance": Allowance(**data.get("allowance", {})),
         }
     )

@@ -26,7 +26,7 @@ from txgrade.records.lateness import with_lateness, without_times
 from txgrade.records.out import allow, need_apart, open_out, path_in, write
 from txgrade.records.people import Roster
 from txgrade.records.requests import Request, decisions_of, read_requests
-from txgrade.records.result import Note, Result
+from txgrade.records.result import ARRIVAL, Note, Result
 from txgrade.running.cluster import Network, cluster, on_cluster
 from txgrade.running.pool import Failed, Progress, on_this_machine, start_early
 from txgrade.running.versions import Versions, dealt_versions
@@ -42,7 +42,6 @@ SEEDS = 2
 MAX_SEEDS = 100  # each runs every notebook again
 JOBS = (os.cpu_count() or 1) + 2  # processes: each waits for its kernel most of the time
 READERS = {"me": 0o700, "group": 0o750, "all": 0o755}  # who may enter the folder of pages
-ARRIVAL = ("submitted", "marked_late", "origin", "learner", "allowance")  # what may change without grading again
 Watch = Callable[[str, str, Result | None], None]  # submission, "queued" | "running" | "graded" | "kept", result
 
 

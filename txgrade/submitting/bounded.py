@@ -53,10 +53,11 @@ class BoundedReader:
             if reply is not None:
                 if reply["status"] == "too much":
                     self._stop()  # its memory may be fragmented
-                return Submission(**reply | {"notes": _notes(reply), "allowance": Allowance(**reply["allowance"])})
+                about = {"notes": _notes(reply), "allowance": Allowance(**reply["allowance"])}
+                return Submission(**reply | about | {"known_as": file.known_as})
             if self._stop() == -signal.SIGPROF:
                 break
-        return Submission(file.name, "too much", {}, file.notes, learner=file.learner)
+        return Submission(file.name, "too much", {}, file.notes, learner=file.learner, known_as=file.known_as)
 
     def _start(self) -> None:
         process = subprocess.Popen(

@@ -25,10 +25,12 @@ from txgrade.records.people import (
     NEARLY_ALL,
     Person,
     Roster,
+    choices,
     file_name,
+    name_in,
     person,
     read_name,
-    read_table,
+    read_rows,
     safe_name,
     short_name,
     text_of,
@@ -230,8 +232,9 @@ def _is_called(one: Person, name: str) -> bool:
 
 
 def _unknown(submitter: Submitter, roster: Roster) -> str:
-    if not submitter.id and sum(_is_called(one, submitter.name) for one in roster.people) > 1:
-        return "several people on the roster have this name"
+    called = [one for one in roster.people if _is_called(one, submitter.name)]
+    if not submitter.id and len(called) > 1:
+        return choices(called)
     if submitter.id and not roster.has_ids:
         return "not certain on the roster, which has no ids: give the export of your gradebook"
     return "not on the roster"
@@ -297,14 +300,12 @@ class _Times:
 
 def _read_times(path: Path, roster: Roster, zone: ZoneInfo | None) -> dict[str, datetime]:
     """Return the time of submission of each person that a CSV file names."""
-    header, rows = read_table(text_of(path))
-    columns = {name.strip().lower(): name for name in header}
-    if "submitted" not in columns or not columns.keys() & {*NAMES}:
+    columns, rows = read_rows(text_of(path))
+    if "submitted" not in columns or not columns & {*NAMES}:
         raise CollectError(f"{path} is no table of times: give the columns name and submitted")
     told = {}
-    for number, row in enumerate(rows, 2):
-        cells = {name: row[column].strip() for name, column in columns.items()}
-        name = next((cells[key] for key in NAMES if cells.get(key)), "")
+    for number, cells in enumerate(rows, 2):
+        name = name_in(cells)
         if not name or not cells["submitted"]:
             continue
         try:

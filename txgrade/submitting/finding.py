@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from txgrade.authoring.notebooks import released_name
 from txgrade.records.people import (
@@ -43,6 +44,7 @@ class SubmissionFile:
     number: str = ""  # the learner's, if Canvas or Moodle put it into the file's name
     marked_late: bool | None = None  # by Canvas, in the file's name; None if Canvas didn't name it
     learner: str = ""  # as the roster calls them
+    known_as: tuple[str, ...] = ()  # all that the roster calls them
     owner: int = 0  # of the file, or of the learner's folder
     notebook_owner: int | None = None  # of the notebook in a learner's folder
     is_folder: bool = False
@@ -78,7 +80,7 @@ def find_submissions(
             names[index] = free.like(names[index])
             notes[index].append(_same_person(files, group, index, None))
     named = [
-        replace(file, name=name, notes=tuple(file_notes), learner=_learner(file, roster))
+        replace(file, name=name, notes=tuple(file_notes), **_learner(file, roster))
         for file, name, file_notes in zip(files, names, notes, strict=True)
     ]
     return sorted(named, key=lambda file: file.name)
@@ -154,10 +156,10 @@ def _who(file: SubmissionFile, roster: Roster | None) -> Hashable:
     return matches[0].row if len(matches) == 1 else file.number or person(file.file_name)
 
 
-def _learner(file: SubmissionFile, roster: Roster | None) -> str:
-    """Return the name on the roster of the one person that a submission's name means."""
+def _learner(file: SubmissionFile, roster: Roster | None) -> dict[str, Any]:
+    """Return what the roster calls the one person that a submission's name means."""
     matches = roster.find(file.file_name, file.number) if roster else []
-    return matches[0].label if len(matches) == 1 else ""
+    return {"learner": matches[0].label, "known_as": tuple(sorted(matches[0].names))} if len(matches) == 1 else {}
 
 
 def _own_name(file: SubmissionFile) -> str:

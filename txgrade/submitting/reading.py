@@ -46,6 +46,7 @@ class Submission:
     notes: tuple[Note, ...] = ()
     hash: str = ""
     learner: str = ""  # as the roster calls them
+    known_as: tuple[str, ...] = ()  # all that the roster calls them
     submitted: str | None = None  # UTC, ISO 8601; None if nobody knows
     marked_late: bool | None = None  # by the system that it was downloaded from; None if it marks nothing
     origin: str = ""  # its name in the download that it was collected from
@@ -75,7 +76,7 @@ def read_submission(file: SubmissionFile, assignment: Assignment) -> Submission:
     except Unreadable as reason:
         status, notes = reason.status, list(reason.notes)
     about = vars(arrival) | {"changed": changed, "variant": assignment.variant, "copy": copy}
-    return Submission(file.name, status, answers, (*file.notes, *notes), digest, file.learner, **about)
+    return Submission(file.name, status, answers, (*file.notes, *notes), digest, file.learner, file.known_as, **about)
 
 
 def cell_hashes(assignments: Iterable[Assignment]) -> dict[str, list[str]]:

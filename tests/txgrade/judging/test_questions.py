@@ -1,4 +1,4 @@
-"""`txgrade questions`: from a submission's own answers, the same each time, with what the judge knows of them."""
+"""`txgrade questions`: from a submission's own answers, each learner's own, with what the judge knows of them."""
 
 import re
 
@@ -51,7 +51,10 @@ def test_three_questions_about_ones_own_code(graded, txgrade):
     assert "Suppose it said" in asked and re.search(r"Expect: The check would say: \S", asked)
     assert re.search(r"What does `(places|likeness)` stand for\?", asked)
     assert "BEGIN" not in asked and "position" not in asked  # not of the reference's code
-    assert txgrade("questions", "bob", "--out", graded)[1] == asked  # equal answers, equal questions
+    assert txgrade("questions", "ada", "--out", graded)[1] == asked
+    others = txgrade("questions", "bob", "--out", graded)[1]  # the same answers
+    same = {*re.findall(r"^   .*", asked, re.M)} & {*re.findall(r"^   .*", others, re.M)}
+    assert len(same) <= 2, "two of three questions at least are others, with what to expect"
 
 
 @pytest.mark.slow

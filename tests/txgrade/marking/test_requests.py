@@ -1,6 +1,7 @@
 """Regrade requests: a file asks, a person answers, the learner's page says so; nothing in the file is believed."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from sample_results import ASSIGNMENT, HOSTILE, result, task
@@ -12,6 +13,7 @@ from txgrade.records.changes import Change
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.history import histories_of
 from txgrade.records.ledger import GradebookError
+from txgrade.records.people import Roster
 from txgrade.records.requests import MAX_FILE, decisions_of, read_requests
 
 
@@ -37,6 +39,7 @@ def ask(out):
         ("l001.md", "## Scores ##\r\na\r\n# `essay`\r\nb", [("l001", "scores", "a"), ("l001", "essay", "b")]),
         ("L001.md", "# scores\na\n# scores\na\n", [("l001", "scores", "a")]),
         ("l002.csv", 'task,reason\nscores,"one, two"\n', [("l002", "scores", "one, two")]),
+        ("l002.csv", '\ufeffTask ;Reason\nscores;"one; two"\n', [("l002", "scores", "one; two")]),
         (
             "week.csv",
             "\ufeffname,task,reason\nl000,scores,a\nl002,essay,b\n",
@@ -51,13 +54,13 @@ def test_the_forms_of_a_request(ask, name, text, asked):
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
-        ("nobody.md", b"# scores\na", "there is no submission 'nobody'"),
+        ("nobody.md", b"# scores\na", "nobody.md: no submission 'nobody' in .*; it has l000, l001, l002"),
         ("l001.md", b"# cake\na", "l001 has no task 'cake'; it has scores, essay"),
         ("l001.md", b"Please look again.", "asks for nothing: it needs `# TASK`"),
         ("l001.csv", b"name,why\nl001,a", "has no column `reason`"),
         ("l001.md", b"\xff\xfe", "can't be read: 'utf-8' codec"),
         ("l001.md", b"x" * (MAX_FILE + 1), "can't be read: .*too large"),
-        ("l001.csv", b'task,reason\nscores,"open', "can't be read: unexpected end of data"),
+        ("l001.csv", b'task,reason\nscores,"open', "can't be read: it is not a CSV file: unexpected end of data"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_a_line(ask, name, data, words):
@@ -65,6 +68,24 @@ def test_a_file_that_makes_no_sense_is_a_line(ask, name, data, words):
     assert requests == []
     with pytest.raises(AssertionError, match=words):
         raise AssertionError(problem)
+
+
+def test_who_asks_may_be_said_as_the_roster_says_it(ask, out):
+    roster = Roster.of(["Lovelace, Ada", "ada@example.edu", "al17"], ["Rose, Bob", "bob@example.edu", "al18"])
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        for name, one in zip(("l001", "l002"), roster.people, strict=True):
+            known_as = tuple(sorted(one.names))
+            book.add(1, replace(result(name, task("scores", "wrong")), learner=one.label, known_as=known_as))
+    table = "email,login,task,reason\nADA@example.edu,,scores,a\n,al18,scores,b\n"
+    assert ask("form.csv", table) == ([("l001", "scores", "a"), ("l002", "scores", "b")], [])
+    assert ask("Ada Lovelace.md", "# scores\nc\n")[0][0] == ("l001", "scores", "c")
+    assert ask("al17.md", "# scores\nc\n")[0][0] == ("l001", "scores", "c")
+    for name in ("al17", "ada@example.edu", "Lovelace, Ada", "ada lovelace"):
+        assert override(out, name, "scores", 1, "Yes.").startswith("l001 has 1 point")
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        book.add(1, replace(result("l009"), learner="Ada", known_as=("al17", "ada")))
+        with pytest.raises(GradebookError, match="'al17' means several submissions: l001, l009; give one of these"):
+            book.submission_named("al17")
 
 
 def test_links_are_not_followed(ask, out, tmp_path):

@@ -146,7 +146,8 @@ def test_canvas_makes_a_column_where_it_has_none():
 def test_twins_in_the_roster_are_left_to_a_person():
     twins = CANVAS + '"Lovelace, Ada",1005,,,B,,\n'
     _, left_out = canvas_csv([ADA], twins, TITLE)
-    assert left_out == [("Ada Lovelace", "several people on the roster have this name")]
+    (why,) = [why for name, why in left_out if name == "Ada Lovelace"]
+    assert why.startswith("several people on the roster: Ada Lovelace (") and why.endswith("name with its brackets")
 
 
 @pytest.mark.parametrize(
@@ -287,6 +288,20 @@ def test_answers_that_wait_hold_everything_back(out, roster):
     with Gradebook(out / "gradebook.sqlite") as book:
         book.finish_run(book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2)))
     give_back("canvas", out, roster(CANVAS))
+
+
+def test_who_is_absent_is_said_and_when_there_is_nothing(out, roster, capsys):
+    more = MOODLE + "Participant 504,Nobody New,new@example.edu,No submission,,12.00,-,\n"
+    cli.give_back("moodle", out, roster(more), anyway=True)
+    said = capsys.readouterr()
+    assert "3 grades and 3 pages to return\n" in said.out
+    assert "txgrade: no grade for 1 on the roster: Nobody New\n" in said.err
+    header, *_, last = more.splitlines()
+    cli.give_back("moodle", out, roster(f"{header}\n{last}\n"), anyway=True)
+    assert "0 grades and 0 pages to return\n" in capsys.readouterr().out
+    cli.give_back("canvas", out, roster(CANVAS), anyway=True)
+    said = capsys.readouterr()
+    assert "3 grades and 0 pages to return\n" in said.out and "no grade for" not in said.err
 
 
 def test_who_is_left_out_is_said(out, roster, capsys):

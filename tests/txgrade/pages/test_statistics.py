@@ -132,6 +132,19 @@ def test_a_term_adds_up_and_loses_nobody(term, tmp_path, drop):
     assert table_path.stat().st_mode & 0o077 == 0
 
 
+def test_a_table_of_weights_may_have_semicolons_and_decimal_commas(term, tmp_path):
+    weights = tmp_path / "weights.csv"
+    weights.write_text("\ufeffExercise ; Weight\n02;3\n03 ;1,5\n", encoding="utf-8")
+    assert [one.weight for one in read_course(term, ROSTER, weights).exercises] == [ASSIGNMENT.points, 3, 1.5]
+
+
+def test_a_folder_that_is_not_there_is_named(term, tmp_path):
+    (tmp_path / "notes.txt").touch()
+    assert len(read_course([*term, tmp_path / "notes.txt"]).exercises) == 3
+    with pytest.raises(CourseError, match=f"no folder {tmp_path}/04: give the results folder of each exercise"):
+        read_course([*term, tmp_path / "04"])
+
+
 @pytest.fixture
 def retaken(tmp_path):
     """Two exercises; ada and bo retake the first, which was dealt to cleo."""
