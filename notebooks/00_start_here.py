@@ -116,7 +116,16 @@ with check("first-mask") as show:
 # before it; in the other, it also sees the next one. Their *loss* says how surprised they are by the character that comes:
 # 0 is certainty, and 4.1 is a blind guess among all 63.
 #
-# **Guess first**: which model has the lower loss in training? And which one writes better?
+# Choose, then run on.
+
+# %% jupyter={"source_hidden": true}
+from txcourse.lesson import predict, predicted
+
+predict(
+    "leak", "Which model has the lower loss in training, and which one writes better?",
+    "the right one, in both", "the leaky one, in both", "the leaky one has the lower loss, the right one writes better",
+    "there is hardly a difference",
+)
 
 # %% tags=["nbval-ignore-output"]
 from txcourse.tour import train_reader
@@ -125,7 +134,7 @@ right = train_reader(ahead=0)
 leaky = train_reader(ahead=1)
 
 # %% [markdown]
-# Decided? Run the next cell. If its output is folded, click the three dots.
+# Guessed? Run the next cell. If its output is folded, click the three dots.
 
 # %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
 steps = range(20, 201)
@@ -145,6 +154,9 @@ for name, reader in (("right", right), ("leaky", leaky)):
     print(f"{name}: loss in training {reader.training_loss:.2f}, "
           f"when nothing comes after {reader.writing_loss:.2f}")
     print(reader.write("ROMEO:"), end="\n\n")
+
+# %% jupyter={"source_hidden": true}
+predicted("leak", "the leaky one has the lower loss, the right one writes better")
 
 # %% [markdown]
 # In training, the leaky model *reads* the character that it should guess. When it writes, there is nothing to read, and it

@@ -30,7 +30,7 @@ from txlib.attention import causal
 from txlib.data import shakespeare
 from txlib.layers import BlockConfig, TokenEmbedding, TransformerBlock, make_position
 from txcourse import figures
-from txcourse.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, predict, predicted, progress, prove_equal, show_source
 from txlib.devices import default_device
 from txlib.training import optimizers, warmup_linear
 
@@ -441,7 +441,21 @@ expect("Loss at the last ten places", sum(by_place[-10:]) / 10, 1.7, 2.1)
 # - one has a mask that leaks: the offset is wrong by one, nothing complains, and place $t$ also sees $t + 1$;
 # - one has no positions.
 #
-# Decide first: whose training loss will be lowest?
+# Make two guesses.
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "sees-ahead", "Whose training loss will be lowest?",
+    "that of the right model", "those of the two that see ahead", "that of the model without positions",
+    "all four end up about alike",
+)
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "no-positions", "What becomes of the model without positions?",
+    "it learns nothing: without order, text is a bag of characters", "it is worse, but far from lost",
+    "it does as well as the right one",
+)
 
 # %%
 n = torch.arange(64)
@@ -464,7 +478,7 @@ for name, (settings, mask) in broken.items():
     curves[name] = train(models[name], 200, name, mask)
 
 # %% [markdown]
-# Have you decided? Then unfold the result (a click on the three dots).
+# Have you guessed? Then unfold the result (a click on the three dots).
 
 # %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
 plots.lines(
@@ -501,6 +515,9 @@ expect("Loss of the right model", honest(models["right"], causal()), 1.95, 2.45)
 expect("Training loss without mask", sum(curves["no mask"][-20:]) / 20, 0, 0.3)
 expect("… and its loss when it has to guess", honest(models["no mask"], None), 3, 30)
 
+# %% jupyter={"source_hidden": true}
+predicted("sees-ahead", "those of the two that see ahead", "They read the answer, and fail as soon as there is none.")
+
 # %% [markdown]
 # Let the two extremes write:
 
@@ -528,10 +545,12 @@ for name in ("right", "no positions"):
     print(f"{name:13}", *(f"{loss:.2f}" for loss in by_start[name]))
 expect("Best without positions minus worst with", min(by_start["no positions"]) - max(by_start["right"]), 0.0, 0.4)
 
+# %% jupyter={"source_hidden": true}
+predicted("no-positions", "it is worse, but far from lost")
+
 # %% [markdown]
-# Without them the model is worse, and yet by no means lost. The causal mask itself breaks the
-# symmetry: a place that sees 5 characters differs from one that sees 50 (Haviv et al. 2022). An encoder, without a
-# mask, would have nothing.
+# The causal mask itself breaks the symmetry: a place that sees 5 characters differs from one that sees 50 (Haviv et al.
+# 2022). An encoder, without a mask, would be lost.
 
 # %% [markdown]
 # ## 7 Open the library

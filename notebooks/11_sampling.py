@@ -424,6 +424,13 @@ for label, logits in orders.items():
 explore.sampling({"Alice was": flat, "The March": peaked}, [name(id) for id in range(V)])
 
 # %% [markdown]
+# <details><summary>The answer</summary>
+#
+# Min-p does it: 0.2 at temperature 0.8 leaves 9 tokens and 1. A small nucleus does it as well: top-p 0.3 at temperature
+# 1 also leaves 9 and 1. Top-k alone can't: it leaves as many tokens here as there.
+# </details>
+
+# %% [markdown]
 # ### 3.6 Three penalties, and a trap
 #
 # Another idea: lower only what already stood in the text. Keskar et al. (2019, §4.1) divide the logits of such tokens

@@ -776,6 +776,15 @@ names = [token(id) for id in ids]
 explore.all_heads(weights_of(ids), rows=names, columns=names, first=1)
 
 # %% [markdown]
+# <details><summary>The answer</summary>
+#
+# In our small BERT, the clear offset heads are all in layer 1: head 1 looks at the next token, head 3 at the previous
+# one, head 4 mostly at the one two back. Its head 2 is broad, and so are most heads of layer 2. The heads of layers 3
+# and 4 agree on `[SEP]`: all but one give it 40% to 60% of their weight in this short sentence. (Averaged over the sixty
+# texts above, none gives it half.)
+# </details>
+
+# %% [markdown]
 # ### 9.2 Grammar
 #
 # Clark et al. (§4) asked more: does a head find, say, the noun that belongs to an article? They took the place that

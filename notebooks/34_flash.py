@@ -356,6 +356,12 @@ figures.tiles(
 explore.flash(q[:8], k[:8], v[:8])
 
 # %% [markdown]
+# <details><summary>The answer</summary>
+#
+# It leaves out the tiles that lie entirely above the diagonal, since the mask hides all of their scores: 6 of 16 with
+# tiles of 2, 1 of 4 with tiles of 4, 28 of 64 with tiles of 1.
+# </details>
+#
 # Whatever the tiles, the last `o / l` of a query is the same.
 #
 # ## 6 What it saves, measured

@@ -39,6 +39,7 @@ class Lesson:
     builds: str
     reading: int
     practice: int
+    guesses: tuple[str, ...] = ()  # the names of those that it asks for
 
     @property
     def number(self) -> str:
@@ -60,7 +61,8 @@ def _read(course: Path, path: Path) -> Lesson | None:
         exercise = course / "exercises" / f"exercise_{path.name}"
         if exercise.is_file():
             practice = practice_minutes("\n".join(text for kind, text, _ in _cells(exercise) if kind == "markdown"))
-        return Lesson(path.stem, title, facts["part"], facts["builds"], reading_minutes(cells), practice)
+        asked = guesses(source for kind, source, _ in cells if kind == "code")
+        return Lesson(path.stem, title, facts["part"], facts["builds"], reading_minutes(cells), practice, tuple(asked))
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

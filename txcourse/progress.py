@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+
+from txcourse.guess import mark, script
 from txcourse.lessons import START, Lesson, read_lessons, title_of
 from txcourse.paths import COURSE
 from txgrade.checking.progress import Progress, Row
@@ -53,7 +56,8 @@ class CourseMap:
                 lines.append(f"| | **{part}** | | |")
             marker = " **← you are here**" if member is current else ""
             points = f"[{_points(member.rows) or 'not begun'}](../exercises/exercise_{lesson.name}.ipynb)"
-            title = f"[{lesson.title}](../notebooks/{lesson.name}.ipynb){marker}"
+            guesses = f" · {mark(lesson.guesses)}" if lesson.guesses else ""
+            title = f"[{lesson.title}](../notebooks/{lesson.name}.ipynb){guesses}{marker}"
             lines.append(f"| {_state(member.rows)} | {title} | {points} | {lesson.reading} + {lesson.practice} |")
         names = {member.lesson.name for member in self.lessons}
         for exercise in dict.fromkeys(row.exercise for row in self.progress if row.exercise not in names):
@@ -61,6 +65,11 @@ class CourseMap:
             lines.append(f"| {_state(rows)} | {exercise} | {_points(rows)} | |")
         notice = ["", self.progress.notice] if self.progress.notice else []
         return "\n".join([*lines, "", self._next(current), *notice])
+
+    def _repr_html_(self) -> str:
+        """Return the same, with a script that counts the guesses that this browser keeps."""
+        table = MarkdownIt("commonmark", {"html": True}).enable("table").render(self._repr_markdown_())
+        return f"<div>{table}</div>\n{script()}"
 
     def _current(self) -> LessonProgress | None:
         """Return the lesson whose exercise was tried last."""

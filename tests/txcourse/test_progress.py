@@ -44,11 +44,11 @@ def mapped(tmp_path, monkeypatch):
             write(tmp_path / "exercises" / f"exercise_{name}.ipynb", tasks)
     monkeypatch.chdir(tmp_path / "notebooks")
 
-    def show(*rows):
+    def shown(*rows, show="_repr_markdown_"):
         keep(list(rows))
-        return progress()._repr_markdown_()
+        return getattr(progress(), show)()
 
-    return show
+    return shown
 
 
 def test_the_map_begins_at_the_first_lesson(mapped):
@@ -75,6 +75,23 @@ def test_the_map_says_where_the_learner_is_what_is_next_and_how_long(mapped):
     skipped = mapped(row(2, "3", "a", "03_wall"))
     assert "**Next:** [01 Text]" in skipped
     assert "**You have done the whole course.**" in mapped(row(2, "4", "a", "01_text"))
+
+
+def test_the_map_says_how_many_guesses_a_lesson_asks_for(mapped, tmp_path):
+    mapped()
+    path = tmp_path / "notebooks" / "01_text.ipynb"
+    notebook = json.loads(path.read_text())
+    code = 'predict("a", "What?", "b", "c")\npredict("d", "And?", "e", "f")'
+    notebook["cells"].append({"cell_type": "code", "source": [code], "metadata": {}})
+    path.write_text(json.dumps(notebook))
+    assert '[01 Text](../notebooks/01_text.ipynb) · <span data-guesses="a d">2 guesses</span> |' in mapped()
+    assert mapped().count("guesses") == 2  # in no other row
+
+
+def test_the_map_is_a_table_in_html_too(mapped):
+    html = mapped(row(2, "1", exercise="01_text"), show="_repr_html_").partition("<script>")[0]
+    assert html.count("<tr>") == 6 and "<strong>← you are here</strong>" in html
+    assert '<a href="../notebooks/03_wall.ipynb">03 Wall</a>' in html
 
 
 def test_the_check_of_the_tour_moves_nobody(mapped):

@@ -10,6 +10,10 @@ from txcourse.explore.view import View
 from txcourse.figures.bert import head_kinds
 from txlib.attention import attention_weights
 from txlib.plots import matrices
+from txlib.plots.picture import PALETTE, Picture, drawing, panels
+
+TURN = 15
+"""Degrees by which the query of a still lookup is turned: it shows another place than the figures of a lesson."""
 
 
 def lookup(
@@ -28,18 +32,20 @@ def lookup(
         scale: by which the dot products are multiplied before the softmax.
     """
     _check_names(names, len(keys), "keys")
-    score = scale * keys @ query  # (key,)
+    cosine, sine = torch.tensor(TURN).deg2rad().cos(), torch.tensor(TURN).deg2rad().sin()
+    turned = torch.stack([cosine * query[0] - sine * query[1], sine * query[0] + cosine * query[1]])
+    score = scale * keys @ turned  # (key,)
     hard, soft = torch.nn.functional.one_hot(score.argmax(), len(keys)), score.softmax(dim=0)
     still = matrices.heatmap(
         torch.stack([hard, soft]),
         rows=["hard", "soft"],
         columns=list(names),
-        title="A hard and a soft lookup",
+        title=f"After the query has turned by {TURN}°",
         xlabel="key",
         ylabel="lookup",
         size=0.7,
-        alt="Shares of the keys. Hard: all on the best key. Soft: "
-        + ", ".join(f"{share:.2f} on {name}" for name, share in zip(names, soft, strict=True)),
+        alt=f"Shares of the keys after the query has turned by {TURN}°. Hard: all on {names[int(score.argmax())]}. "
+        f"Soft: {_shares(soft, names)}.",
     )
     data = {"keys": keys, "values": values, "query": query, "names": list(names), "scale": scale}
     return View(still, "lookup", data, title="Turn the query: what do a hard and a soft lookup answer?")
@@ -71,19 +77,24 @@ def one_query(
     allowed = torch.ones(len(q), len(k), dtype=torch.bool) if mask is None else mask
     weights = attention_weights(q[None, None], k[None, None], allowed[None, None])[0, 0]  # (query, key)
     row = 0 if query is None else list(rows).index(query)
+    best, hidden = int(weights[row].argmax()), allowed.clone()
+    hidden[:, best] = False
+    without = attention_weights(q[None, None], k[None, None], hidden[None, None])[0, 0, row]  # (key,)
     still = matrices.heatmap(
-        weights,
-        rows=list(rows),
+        torch.stack([weights[row], without]),
+        rows=["all keys", f"{columns[best]} hidden"],
         columns=list(columns),
-        title="Each query's shares of the keys",
+        title=f"Who gets the share of “{columns[best]}”?",
+        ylabel=f"query “{rows[row]}”",
         size=0.7,
-        alt=_looks(weights, rows, columns),
+        alt=f"Shares of the keys for “{rows[row]}”. With all keys: {_shares(weights[row], columns)}. "
+        f"With “{columns[best]}” hidden: {_shares(without, columns)}.",
     )
     data = {"q": q, "k": k, "v": v, "rows": list(rows), "columns": list(columns), "allowed": allowed}
     return View(
         still,
         "arithmetic",
-        data | {"query": row, "key": weights[row].argmax()},
+        data | {"query": row, "key": best},
         title="One query's arithmetic: products, score, share, mixture",
     )
 
@@ -106,13 +117,9 @@ def heads(
     """
     weights = weights[None] if weights.dim() == 3 else weights
     data = _numbered(weights, rows, columns, first)
-    still = matrices.heads(
-        weights[0],
-        rows=list(rows),
-        columns=list(columns),
-        names=[f"head {first + head}" for head in range(weights.shape[1])],
-        title="What each head looks at" + (f", in layer {first}" if len(weights) > 1 else ""),
-        alt=f"Weights of {weights.shape[1]} heads. Head {first}: {_looks(weights[0, 0], rows, columns)}",
+    head = min(1, weights.shape[1] - 1)  # the figures of a lesson, and the view, begin with the first
+    still = _lines(
+        weights[0, head], rows, columns, f"head {first + head}" + (f" of layer {first}" if len(weights) > 1 else "")
     )
     return View(still, "heads", data, title=title, uses=["words"])
 
@@ -158,9 +165,30 @@ def _numbered(weights: Tensor, rows: Sequence[str], columns: Sequence[str], firs
     }
 
 
+def _lines(weights: Tensor, rows: Sequence[str], columns: Sequence[str], name: str) -> Picture:
+    """Words that ask on the left, words that answer on the right, joined by lines as strong as the weights."""
+    with drawing():
+        longest = max(len(rows), len(columns))
+        figure, (axes,) = panels(width=4.6, height=0.7 + 0.28 * longest)
+        for query, row in enumerate(weights.tolist()):
+            for key, weight in enumerate(row):
+                axes.plot([0, 1], [query, key], color=PALETTE[0], alpha=min(weight, 1.0), linewidth=1 + 3 * weight)
+        for words, place, side in ((rows, -0.05, "right"), (columns, 1.05, "left")):
+            for index, word in enumerate(words):
+                axes.text(place, index, word, ha=side, va="center")
+        axes.set(xlim=(-1, 2), ylim=(longest - 0.5, -0.5))
+        axes.axis("off")
+        axes.set_title(f"What {name} looks at")
+        return Picture(figure, f"Words joined by lines, {name}: {_looks(weights, rows, columns)}.")
+
+
 def _check_names(names: Sequence[str], count: int, what: str) -> None:
     if len(names) != count:
         raise ValueError(f"{count} {what} need a name each, got {len(names)} names: {', '.join(names)}")
+
+
+def _shares(weights: Tensor, names: Sequence[str]) -> str:
+    return ", ".join(f"{share:.2f} on {name}" for name, share in zip(names, weights.tolist(), strict=True))
 
 
 def _looks(weights: Tensor, rows: Sequence[str], columns: Sequence[str]) -> str:

@@ -29,13 +29,15 @@ def flash(
         raise ValueError(f"flash shows at most 12 positions in tiles of 1, 2 or 4, got {length} in tiles of {tile}")
     scores = q @ k.T * width**-0.5
     count = -(-length // tile)
+    last, columns = count - 1, range(count)
     still = tiles(
         (count, count),
-        [(0, column) for column in range(count)],
-        [f"keys {tile * column}–{min(length, tile * (column + 1)) - 1}" for column in range(count)],
-        title="One tile of scores at a time",
-        alt=f"{length} queries and keys in tiles of {tile}. The first tile of queries meets one tile of keys after the "
+        [(last, column) for column in columns],
+        [f"keys {tile * column}–{min(length, tile * (column + 1)) - 1}" for column in columns],
+        title="The last queries meet one tile of keys after the other",
+        alt=f"{length} queries and keys in tiles of {tile}. The last tile of queries meets one tile of keys after the "
         "other; only the tile at hand is in fast memory.",
+        done=[(row, column) for row in range(last) for column in columns],
     )
     data = {"scores": scores, "values": v[:, :3], "width": width, "tile": tile}
     return View(still, "flash", data, title="FlashAttention step by step: one tile of scores at a time")

@@ -115,8 +115,9 @@ def prepare(notebook: Any) -> None:
             if "text/html" in data:
                 for kind in ("image/png", VERDICT):
                     data.pop(kind, None)
-            if "text/markdown" in data:  # Sphinx follows the links of cells, not those of outputs
-                data["text/markdown"] = data["text/markdown"].replace(".ipynb)", ".html)")
+            for kind, end in (("text/markdown", ")"), ("text/html", '"')):
+                if kind in data:  # Sphinx follows the links of cells, not those of outputs
+                    data[kind] = data[kind].replace(f".ipynb{end}", f".html{end}")
 
 
 def promote_headings(notebook: Any) -> None:

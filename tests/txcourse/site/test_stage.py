@@ -4,7 +4,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from txcourse.site.stage import NotReady, stage, unfinished
+from txcourse.site.stage import NotReady, prepare, stage, unfinished
 
 SILENT = {"image/png": "AAAA", "text/html": '<figure><img alt="" src="data:image/png;base64,AAAA"></figure>'}
 SPEAKING = {
@@ -44,3 +44,15 @@ def test_no_page_is_made_of_an_unfinished_course(tmp_path):
     with pytest.raises(NotReady, match="notebooks/01_text.ipynb: cell 2, 'x = 1' has not been run"):
         stage(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_links_of_outputs_lead_to_pages():
+    data = {
+        "text/markdown": "[01](../notebooks/01_text.ipynb)",
+        "text/html": '<a href="../notebooks/01_text.ipynb">01</a>',
+    }
+    notebook = lesson(new_output("display_data", data))
+    prepare(notebook)
+    shown = notebook.cells[1].outputs[0].data
+    assert shown["text/markdown"] == "[01](../notebooks/01_text.html)"
+    assert shown["text/html"] == '<a href="../notebooks/01_text.html">01</a>'
