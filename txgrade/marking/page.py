@@ -20,7 +20,7 @@ from txgrade.records.ledger import GradebookError
 from txgrade.text import markup, number, plural, printable
 
 MAX_NAME = 80  # characters of a reviewer's name
-ACTIONS = ("save", "previous", "next", "queue", "add", "rubric", "take")
+ACTIONS = ("enter", "save", "previous", "next", "queue", "add", "rubric", "take")
 
 
 @dataclass(frozen=True)
@@ -201,6 +201,8 @@ class MarkingPage:
         if item is None:
             return self.given_back("This answer is not in the gradebook any more.", form, 404)
         action = form["action"] if form["action"] in ACTIONS else "queue"
+        if action == "enter":
+            action = "add" if form["text-new"].strip() else "save"
         if action == "take":
             desk.open(item, anyway=True)
             return Reply(to=_path(item))

@@ -57,6 +57,13 @@ def test_every_button_keeps_what_is_typed(out, browser):
     assert "not saved as a mark yet" not in ann.text and [mark[0] for mark in marks(out).values()] == [2]
 
 
+def test_enter_adds_the_item_that_was_typed_and_saves_otherwise(out, browser):
+    ann = browser("Ann").begin().send(points_new="2", text_new="Derives it", action="enter")
+    assert "ticked for this answer" in ann.text and marks(out) == {}
+    ann.send(action="enter")
+    assert "Saved: 2 of 4 by Ann" in ann.text
+
+
 @pytest.mark.parametrize("points", ["5", "-1", "nan", "three", "1e999", "", "0x1"])
 def test_points_that_make_no_sense_are_refused_and_kept(out, browser, points):
     ann = browser("Ann").begin().send(points=points, comment="Good.", action="save")

@@ -577,6 +577,7 @@ def test_a_browser_shows_it_on_a_phone_without_a_request_or_a_complaint(chromium
             widths[width, scheme] = page.evaluate("document.documentElement.scrollWidth")
     page.emulate_media(media="print")
     broken = page.evaluate("[...document.images].filter(image => !image.naturalWidth).length")
+    assert all(nav.is_visible() for nav in page.locator("nav").all()), "the points of each task are printed as well"
     page.close()
     assert widths == {(width, scheme): width for width, scheme in widths}, "nothing is wider than the window"
     assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
