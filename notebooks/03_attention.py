@@ -8,10 +8,10 @@
 # - show by measurement why scores are divided by $\sqrt{d_k}$, and why a mask comes before the softmax;
 # - count what attention costs.
 #
-# Lesson 02 met attention inside a recurrent net: a score, a softmax, an average. Here it stands by itself. (You can also
-# begin here.)
+# Lesson 02 met attention inside a recurrent network: a score, a softmax, an average. Here it stands on its own. (You can
+# also start the course here.)
 #
-# **You need** matrix products, the softmax, and a little torch. **It takes** about 55 minutes to read and try; all
+# **You need** matrix products, the softmax, and a little torch. **It takes** about 65 minutes to read and try; all
 # cells together run in about a minute on a laptop.
 
 # %% [markdown]
@@ -26,6 +26,7 @@ from collections import Counter
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from txlib import plots
 from txcourse import explore
@@ -38,16 +39,17 @@ for german, english in [pair for pair in pairs if len(pair[0]) <= 40][100:1600:3
 print(f"… {len(pairs):,} pairs in all")
 
 # %% [markdown]
-# One of them goes with us through lessons 03 to 08, and each lesson shows what its part does to it:
+# One of them stays with us from lesson 03 to lesson 09. Each lesson shows what its part does to this sentence:
 
 # %%
-our_pair = next(pair for pair in pairs if pair[1] == "The orcs have attacked the humans.")
+wanted = "The orcs have attacked the humans."
+our_pair = next(pair for pair in pairs if pair[1] == wanted)
 print(" | ".join(our_pair))
 
 # %% [markdown]
-# The verb stands last in German and fourth in English, so word by word in order will not do. Suppose we want to look up
-# each word, and begin with Python's own lookup, a `dict`. You hand it a *query*; it compares the query with its *keys*;
-# it returns the *value* of the key that is equal.
+# The verb comes last in German and fourth in English, so translating word by word, in order, will not do. Suppose we want
+# to look each word up. Python has a lookup of its own, the `dict`: you give it a **query**, it compares the query with
+# its **keys**, and it returns the **value** of the key that is equal.
 
 # %%
 dictionary = {"könig": "king", "ork": "orc", "schwert": "sword"}
@@ -59,47 +61,56 @@ for query in ("könig", "könige", "orks"):
 #
 # **It is brittle.** *Könige* is nearly *König*, but "nearly" does not exist for a `dict`. A key matches or it does not.
 #
-# **It cannot learn.** Move a query a little, and the answer stays exactly the same, until it jumps. There is no slope
-# to follow downhill, so no gradient can improve the keys.
+# **It cannot learn.** Move a query a little, and the answer stays exactly the same until it jumps. There is no slope to
+# follow downhill, so no gradient can improve the keys.
 #
-# Both have the same cure. Let each key match *to a degree*, and answer with a mixture of all values, each weighted by
-# how well its key matches. That is attention. At the end of this lesson it will read sentence pairs like those above,
-# and work out by itself which German word belongs to which English word.
+# Both problems have the same cure. Let each key match *to a degree*, and answer with a mixture of all values, each
+# weighted by how well its key matches. That is **attention**. By the end of this lesson it will read sentence pairs like
+# those above and work out, without being told, which German word belongs to which English word.
 
 # %% [markdown]
 # ## 2 The idea in one picture
 #
-# Let keys and queries be vectors, so that "nearly" has a meaning: the larger the dot product, the better the match.
-# Below, five keys point in the directions 0° to 120°. The query points at 63°, close to the third key. A hard lookup
-# puts all weight on the best key. A soft lookup shares it out.
+# We have a lookup that knows only "equal", and we need one that knows "nearly". Let keys and queries be vectors: the
+# larger their dot product, the better the match. Below, five keys point in directions from 0° to 120°, and the query
+# points at 63°, close to the third key. A **hard** lookup puts all of the weight on the best key. A **soft** lookup
+# divides it among the keys.
 
 # %%
 angle = torch.tensor([0.0, 30.0, 60.0, 90.0, 120.0]).deg2rad()
-key = torch.stack([angle.cos(), angle.sin()], dim=-1)       # (key, 2): five arrows
-query = torch.tensor([[0.45, 0.89]])                        # (query, 2): one arrow, at about 63°
-score = query @ key.T                                       # (query, key): how well each matches
-hard = F.one_hot(score.argmax(dim=-1), 5).float()           # (query, key)
-soft = (4 * score).softmax(dim=-1)                          # (query, key); 4 sharpens the picture
+key = torch.stack([angle.cos(), angle.sin()], dim=-1)  # (key, 2): five arrows
+query = torch.tensor([[0.45, 0.89]])  # (query, 2): one arrow, at about 63°
+score = query @ key.T  # (query, key): how well each matches
+hard = F.one_hot(score.argmax(dim=-1), 5).float()  # (query, key)
+soft = (4 * score).softmax(dim=-1)  # (query, key); 4 sharpens the picture
 plots.heatmap(
-    torch.cat([hard, soft]), rows=["hard", "soft"], columns=["0°", "30°", "60°", "90°", "120°"],
+    torch.cat([hard, soft]), rows=["hard", "soft"],
+    columns=["0°", "30°", "60°", "90°", "120°"],
     title="A soft lookup gives near misses a share", xlabel="direction of the key",
     ylabel="lookup", size=0.7,
-    alt="Weights for five keys. Hard: all on the key at 60 degrees. Soft: most there, less on 90 "
-    "and 30 degrees.",
+    alt="Weights for five keys. Hard: all on the key at 60 degrees. Soft: most "
+    "there, less on 90 and 30 degrees.",
 )
 
 # %% [markdown]
 # (All keys here have length 1. Otherwise a long key would match better just because it is long.) The soft weights are
-# positive and add up to 1, and they change smoothly when the query turns. So a gradient can tell
-# the query where to turn, and the keys where to stand.
+# positive, they add up to 1, and they change smoothly as the query turns. So a gradient can tell the query where to turn
+# and the keys where to move.
 #
-# Try it. The five keys get the values 10 to 50. Turn the query, by its arrow or by the sliders: what does the hard
-# answer do, and what the soft one? And how do you bring the soft answer as close to the hard one as you like? (If you
-# see no sliders, run the cell.)
+# Try it. The five keys get the values 10 to 50. Turn the query with its arrow or with the sliders. What does the hard
+# answer do, and what does the soft one do? How do you bring the soft answer as close to the hard one as you like? (If
+# you see no sliders, run the cell.)
 
 # %%
 explore.lookup(key, torch.arange(10.0, 51.0, 10.0), query[0], scale=4,
-                     names=["0°", "30°", "60°", "90°", "120°"])
+               names=["0°", "30°", "60°", "90°", "120°"])
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# The hard answer jumps from one value to the next, halfway between two keys. The soft answer glides. Make the query
+# longer: all differences between scores grow with it, and the soft weights approach the hard ones.
+# </details>
 
 # %% [markdown]
 # ## 3 The equation, one step at a time
@@ -108,115 +119,140 @@ explore.lookup(key, torch.arange(10.0, 51.0, 10.0), query[0], scale=4,
 #
 # (Vaswani et al. 2017, equation 1.) Each row of $Q$ is a query, each row of $K$ a key, each row of $V$ the value that
 # belongs to that key. There are $n$ queries and $m$ keys. Queries and keys have $d_k$ entries, and it is *their* width
-# that stands under the root; values may have another, $d_v$.
+# under the root; values may have another width, $d_v$.
 #
-# We take it apart on our pair. Three English words ask, the six German words answer. Nothing is trained yet, so all
-# vectors are random. What matters now is the shapes.
+# Before the matrices, one query by hand. It has 64 entries, and its dot products with four keys are 13, 24, 20 and 12.
+# Divide them by $\sqrt{64} = 8$, exponentiate, and divide by the sum:
+
+# %%
+product = torch.tensor([13.0, 24.0, 20.0, 12.0])  # (key,): one query, four keys
+score = product / 64**0.5  # (key,)
+power = score.exp()  # (key,)
+weight = power / power.sum()  # (key,)
+for name, numbers in {"score": score, "e^score": power, "weight": weight}.items():
+    print(f"{name:8}", "".join(f"{number:8.3f}" for number in numbers))
+
+# %% [markdown]
+# If the four values were 10, 20, 30 and 40, the answer would be $0.121 \cdot 10 + 0.480 \cdot 20 + 0.291 \cdot 30 +
+# 0.107 \cdot 40 = 23.8$. That is the whole computation; the matrices only do it for all queries at once.
+#
+# Now our pair. Three English words ask, the six German words answer. Nothing is trained yet, so all vectors are random:
+# what matters here is the shapes. (In a Transformer, queries, keys and values are computed from the words by three
+# learned matrices, $W_Q$, $W_K$ and $W_V$. Lesson 04 adds them.)
 
 # %%
 torch.manual_seed(0)
 english = ["orcs", "attacked", "humans"]
 german = ["die", "orks", "haben", "die", "menschen", "angegriffen"]
 d_k, d_v = 8, 5
-q = torch.randn(3, d_k)                                     # (query, d_k): one row per English word
-k = torch.randn(6, d_k)                                     # (key, d_k): one row per German word
-v = torch.randn(6, d_v)                                     # (key, d_v): one row per German word
+q = torch.randn(3, d_k)  # (query, d_k): one row per English word
+k = torch.randn(6, d_k)  # (key, d_k): one row per German word
+v = torch.randn(6, d_v)  # (key, d_v): one row per German word
 
 # %% [markdown]
-# **Step 1: scores.** Compare every query with every key. One matrix product takes all the dot products at once. (Why
-# the division? Section 4.)
+# **Step 1: scores.** Compare every query with every key. One matrix product computes all the dot products at once.
+# (Why the division? Section 4.)
 
 # %%
-score = q @ k.T / d_k**0.5                                  # (query, key)
+score = q @ k.T / d_k**0.5  # (query, key)
 plots.heatmap(
     score, rows=english, columns=german, title="Step 1: a score for each pair of words",
-    diverging=True, size=0.7,
-    alt="A table of three English words by six German words with a positive or negative score in "
-    "each cell, and a colour bar: blue below 0, red above.",
+    diverging=True, bar="score", size=0.7,
+    alt="A table of three English words by six German words with a positive or "
+    "negative score in each cell, and a colour bar: blue below 0, red above.",
 )
 
 # %% [markdown]
-# **Step 2: weights.** The softmax turns each *row* into shares of 1: it exponentiates, so that all are positive, and
+# **Step 2: weights.** The **softmax** turns each *row* into shares of 1: it exponentiates, so that all are positive, and
 # divides by the sum. It runs along the key axis, the last one, because each query has one unit of attention to spend.
-# (Numbers that go into a softmax, any numbers, are called **logits**. The scores are the logits of the weights. You
-# will meet the word wherever a model chooses among things.)
+# (The numbers that go into a softmax are called **logits**. The scores are the logits of the weights. You will meet the
+# word wherever a model chooses among alternatives.)
 
 # %%
-weight = score.softmax(dim=-1)                              # (query, key)
+weight = score.softmax(dim=-1)  # (query, key)
 print("each query spends", [f"{total:.1f}" for total in weight.sum(dim=-1)])
 plots.heatmap(
-    weight, rows=english, columns=german, title="Step 2: each row is shares of 1", size=0.7,
-    alt="The same table after the softmax: all cells between 0 and 1, and each row adds up to 1.",
+    weight, rows=english, columns=german, size=0.7,
+    title="Step 2: each row is shares of 1",
+    alt="The same table after the softmax: all cells between 0 and 1, and each row "
+    "adds up to 1.",
 )
 
 # %% [markdown]
 # **Step 3: mix.** Each query receives the average of all values, weighted by its row.
 
 # %%
-out = weight @ v                                            # (query, d_v)
+out = weight @ v  # (query, d_v)
 print("out has shape", tuple(out.shape), "- one mixture of values for each query")
 
 # %% [markdown]
-# That is all of it. Here it is as a function. The `...` in the shapes stands for any axes in front, such as a batch
-# of sentences: they simply go along.
+# That is all of it. Here it is as a function. The `...` in the shapes stands for any leading axes, such as a batch of
+# sentences: the function treats each of them separately.
 
 
 # %%
 def attention(q, k, v):
-    score = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5    # (..., query, key)
-    weight = score.softmax(dim=-1)                          # (..., query, key)
-    return weight @ v                                       # (..., query, d_v)
+    score = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # (..., query, key)
+    weight = score.softmax(dim=-1)  # (..., query, key)
+    return weight @ v  # (..., query, d_v)
 
 
 # %% [markdown]
-# Do you trust the matrix products? Then check them against the slowest, plainest version: one query at a time, one key
-# at a time, with nothing but numbers and loops.
+# Do you trust the matrix products? Check them against the slowest and plainest version: one query at a time, one key at
+# a time, with nothing but numbers and loops.
 
 # %%
 def attention_by_loops(q, k, v):
     rows = []
     for query in q:
-        score = [sum(a * b for a, b in zip(query, key)) / len(query) ** 0.5 for key in k]
+        score = []
+        for key in k:
+            product = sum(a * b for a, b in zip(query, key))
+            score.append(product / len(query) ** 0.5)
         total = sum(s.exp() for s in score)
         rows.append(sum(s.exp() / total * value for s, value in zip(score, v)))
-    return torch.stack(rows)                                # (query, d_v)
+    return torch.stack(rows)  # (query, d_v)
 
 
-prove_equal(attention(q, k, v), attention_by_loops(q, k, v), what="Matrix products and loops")
+by_loops = attention_by_loops(q, k, v)
+prove_equal(attention(q, k, v), by_loops, what="Matrix products and loops")
 
 # %% [markdown]
 # ### Two consequences worth knowing
 #
 # **A mixture stays inside.** Weights are positive and sum to 1, so each output entry lies between the smallest and the
-# largest value it was mixed from. Attention moves information about. It cannot create a number larger than all it saw.
+# largest value it was mixed from. Attention moves information around. It cannot create a number larger than all it saw.
 #
-# **Order does not matter.** Shuffle the German words, keys together with their values, and the output is the same. The
-# sum has no first and no last. So attention alone cannot tell *dog bites man* from *man bites dog*. Lesson 05 mends
+# **Order does not matter.** Shuffle the German words, keys together with their values, and the output is the same: a sum
+# has no first and no last term. So attention alone cannot tell *dog bites man* from *man bites dog*. Lesson 05 fixes
 # that.
 
 # %%
-inside = (out >= v.amin(dim=0)) & (out <= v.amax(dim=0))    # (query, d_v)
-print("share of output entries inside the range of the values:", f"{inside.float().mean():.0%}")
+inside = (out >= v.amin(dim=0)) & (out <= v.amax(dim=0))  # (query, d_v)
+share = inside.float().mean()
+print("share of output entries inside the range of the values:", f"{share:.0%}")
 shuffled = torch.tensor([2, 0, 5, 3, 1, 4])
-prove_equal(attention(q, k[shuffled], v[shuffled]), attention(q, k, v), what="Shuffled or not")
+of_shuffled = attention(q, k[shuffled], v[shuffled])
+prove_equal(of_shuffled, attention(q, k, v), what="Shuffled or not")
 
 # %% [markdown]
 # ## 4 Why divide by $\sqrt{d_k}$?
 #
-# Take a query and a key whose entries are independent, with mean 0 and variance 1. Each product of two entries has
-# variance 1, and the dot product adds up $d_k$ of them. So its variance is $d_k$, and its typical size $\sqrt{d_k}$:
-# with 64 dimensions, scores of 8 and −8 are ordinary.
+# We have the equation; its root is still unexplained. Take a query and a key whose entries are independent, with mean 0
+# and variance 1. Each product of two entries has variance 1, and the dot product adds up $d_k$ of them. So its variance
+# is $d_k$, and its typical size $\sqrt{d_k}$: with 64 dimensions, scores of 8 and −8 are ordinary.
 #
 # The softmax turns a *difference* of scores into a *ratio* of weights. A difference of 8 is a ratio of
 # $e^8 \approx 3000$. One key takes everything, and the lookup is hard again.
 #
-# Do one by hand. With $d_k = 64$, a query has the dot products 13 and 5 with two keys. The scores are $13/\sqrt{64} =
+# An example by hand. With $d_k = 64$, a query has the dot products 13 and 5 with two keys. The scores are $13/\sqrt{64} =
 # 13/8 = 1.625$ and $5/8 = 0.625$. Their difference is 1, so the first weight is $e$ times the second: 0.73 and 0.27.
 # Undivided, the difference is 8, and the weights are 0.9997 and 0.0003.
 
 # %%
 for divisor in (8, 1):
-    print(f"divided by {divisor}:", (torch.tensor([13.0, 5.0]) / divisor).softmax(dim=-1).tolist())
+    weight = (torch.tensor([13.0, 5.0]) / divisor).softmax(dim=-1)  # (key,)
+    print(f"divided by {divisor}:", weight.tolist())
 
 # %% [markdown]
 # The same for a thousand random queries and 32 keys, at three widths:
@@ -224,8 +260,9 @@ for divisor in (8, 1):
 # %%
 torch.manual_seed(0)
 for width in (4, 64, 1024):
-    query, key = torch.randn(1000, width), torch.randn(32, width)  # (query, d_k), (key, d_k)
-    raw = query @ key.T                                     # (query, key)
+    query = torch.randn(1000, width)  # (query, d_k)
+    key = torch.randn(32, width)  # (key, d_k)
+    raw = query @ key.T  # (query, key)
     top = [s.softmax(dim=-1).amax(dim=-1).mean() for s in (raw, raw / width**0.5)]
     print(f"d_k {width:4}: scores spread ±{raw.std():4.1f}; "
           f"the best of 32 keys takes {top[0]:4.0%}, scaled {top[1]:4.0%}")
@@ -233,40 +270,41 @@ for width in (4, 64, 1024):
 # %% [markdown]
 # Dividing by $\sqrt{d_k}$ brings the variance back to 1, whatever the width. Now the part that hurts: the *gradient*.
 # When one weight is 1 and all others are 0, the softmax is flat. No small change of the scores changes the weights, so
-# nothing can be learned from a wrong choice. We ask how much each query's scores can still move its output.
+# nothing can be learned from a wrong choice. What learns is the query, so we measure the gradient that reaches it.
 
 # %%
 for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
     torch.manual_seed(0)
-    query, key, value = torch.randn(1000, 1024), torch.randn(32, 1024), torch.randn(32, 1)
-    score = (query @ key.T * scale).requires_grad_()        # (query, key)
-    (score.softmax(dim=-1) @ value).sum().backward()
-    size = score.grad.norm(dim=-1)                          # (query,): each query's gradient
+    query = torch.randn(1000, 1024, requires_grad=True)  # (query, d_k)
+    key, value = torch.randn(32, 1024), torch.randn(32, 1)  # (key, d_k), (key, 1)
+    weight = (query @ key.T * scale).softmax(dim=-1)  # (query, key)
+    (weight @ value).sum().backward()
+    size = query.grad.norm(dim=-1)  # (query,): each query's gradient
     print(f"{name:8}  median gradient {size.median():.1g}; "
           f"{(size < 0.001).float().mean():3.0%} of queries below 0.001")
 
 # %% [markdown]
-# So the scale keeps the lookup soft *at the start of training*. Later the model may make its scores as large as it
-# likes, by growing its vectors. We will see in section 6 what it learns without the scale.
+# So the scale keeps the lookup soft *at the start of training*. Later the model can make its scores as large as it likes
+# by growing its vectors. Section 6 shows what it learns without the scale.
 
 # %% [markdown]
 # ## 5 Masks: what may not be seen
 #
-# Often a query must not look at some keys.
+# So far every query sees every key. Often it must not.
 #
 # - **Padding.** Sentences in one batch have different lengths. Short ones are filled up with a dummy token, which is
 #   not a word and must not be looked up.
 # - **The future.** A model that learns to write the next word must not see that word. Query $i$ may look at key $j$
-#   where $j \le i$: itself and the past. This mask is called *causal*.
+#   where $j \le i$: at itself and the past. This mask is called **causal**.
 #
-# In this course a mask is a boolean matrix, and `True` means *may attend*. (Beware: in some libraries it is the other
-# way round.) How do we take the forbidden keys out? Three tries, on four words with the causal mask:
+# In this course a **mask** is a boolean matrix, and `True` means *may attend*. (Beware: some libraries use the opposite
+# convention.) How do we take the forbidden keys out? Three attempts, on four words with the causal mask:
 
 # %%
 torch.manual_seed(1)
 n = 4
-score = torch.randn(n, n)                                   # (query, key)
-allowed = torch.ones(n, n).tril().bool()                    # (query, key): True where j ≤ i
+score = torch.randn(n, n)  # (query, key)
+allowed = torch.ones(n, n).tril().bool()  # (query, key): True where j ≤ i
 tries = {
     "mask after softmax": score.softmax(dim=-1).masked_fill(~allowed, 0.0),
     "score 0 before": score.masked_fill(~allowed, 0.0).softmax(dim=-1),
@@ -276,8 +314,9 @@ plots.heads(
     torch.stack(list(tries.values())), names=list(tries), numbers=True, size=0.55,
     rows=["0", "1", "2", "3"], columns=["0", "1", "2", "3"],
     title="Only −∞ before the softmax hides the future and spends all attention",
-    alt="Three 4 by 4 weight tables. First: the future is 0 but rows do not add up to 1. Second: "
-    "the future gets weight. Third: the future is 0 and every row adds up to 1.",
+    alt="Three 4 by 4 weight tables. First: the future is 0 but rows do not add up "
+    "to 1. Second: the future gets weight. Third: the future is 0 and every row adds "
+    "up to 1.",
 )
 
 # %% [markdown]
@@ -286,54 +325,56 @@ plots.heads(
 # %%
 for name, weight in tries.items():
     future = weight.masked_fill(allowed, 0.0).sum() / n
-    total = weight.sum(dim=-1)                              # (query,)
-    print(f"{name:20} rows add up to {total.min():.2f} … {total.max():.2f}; ahead: {future:.0%}")
+    total = weight.sum(dim=-1)  # (query,)
+    print(f"{name:20} rows add up to {total.min():.2f} … {total.max():.2f}; "
+          f"ahead: {future:.0%}")
 
 # %% [markdown]
-# The first try leaves rows that do not add up to 1: the first word has spent most of its attention on the future, and
-# loses it. In the second, a score of 0 is not "no match", it is an ordinary score, and $e^0 = 1$ is an ordinary share.
-# Only $-\infty$ works: $e^{-\infty} = 0$, and the rest shares everything. (Where you read that masking sets a weight to
-# 0: that is what comes out. What you set is the score, to $-\infty$, before the softmax.)
+# The first attempt leaves rows that do not add up to 1: the first word has spent most of its attention on the future and
+# loses it. In the second, a score of 0 does not mean "no match". It is an ordinary score, and $e^0 = 1$ earns an ordinary
+# share. Only $-\infty$ works: $e^{-\infty} = 0$, and the other keys share everything. (If you read that masking sets a
+# weight to 0, that is the result. What you set is the score, to $-\infty$, before the softmax.)
 #
 # One trap is left. What if a query may look at *nothing*, for example because its whole sentence is padding?
 
 # %%
-nothing = torch.zeros(1, 3).bool()                          # (query, key): all forbidden
-score = torch.tensor([[0.3, 1.2, -0.5]])                    # (query, key)
-hidden = score.masked_fill(~nothing, float("-inf"))         # (query, key)
+nothing = torch.zeros(1, 3).bool()  # (query, key): all forbidden
+score = torch.tensor([[0.3, 1.2, -0.5]])  # (query, key)
+hidden = score.masked_fill(~nothing, float("-inf"))  # (query, key)
 print("with −∞:               ", hidden.softmax(dim=-1).tolist())
 lowest = torch.finfo(score.dtype).min
-weight = score.masked_fill(~nothing, lowest).softmax(dim=-1)  # (query, key): no NaN, but shares
+shown = score.masked_fill(~nothing, lowest)  # (query, key)
+weight = shown.softmax(dim=-1)  # (query, key): no NaN, but shares
 print("with the lowest number:", [round(w, 2) for w in weight[0].tolist()])
 print("and zero afterwards:   ", weight.masked_fill(~nothing, 0.0)[0].tolist())
 
 # %% [markdown]
 # $-\infty$ everywhere makes the softmax divide 0 by 0, and one `nan` spreads through the whole model within a step. So
-# we use the lowest finite number before the softmax, and zero afterwards. A query that may attend to nothing gets
-# nothing. This is our final version:
+# we use the lowest finite number before the softmax and zero afterwards. A query that may attend to nothing then gets
+# zeros. This is our final version:
 
 
 # %%
 def attention(q, k, v, mask=None, scale=None):
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    score = q @ k.transpose(-2, -1) * scale                 # (..., query, key)
+    score = q @ k.transpose(-2, -1) * scale  # (..., query, key)
     if mask is None:
         return score.softmax(dim=-1) @ v
     score = score.masked_fill(~mask, torch.finfo(score.dtype).min)
     weight = score.softmax(dim=-1).masked_fill(~mask, 0.0)  # (..., query, key)
-    return weight @ v                                       # (..., query, d_v)
+    return weight @ v  # (..., query, d_v)
 
 
 # %% [markdown]
 # ## 6 See it work: learning a dictionary from sentence pairs
 #
-# Now the promise from the start. We have sentence pairs and nothing else: no alignment, no dictionary. Give every
-# English word a query vector, and every German word a key vector and a value vector, all random. Can attention find out
-# which words belong together?
+# The parts are complete; now the promise from the start. We have sentence pairs and nothing else: no alignment, no
+# dictionary. Give every English word a query vector, and every German word a key vector and a value vector, all random.
+# Can attention find out which words belong together?
 #
-# The trick is a guessing game. Take 32 pairs, and mix them up. Given an English sentence, which of the 32 German ones
-# is its partner? Each English word of the sentence looks itself up in a German one. What it finds is a mixture of
-# values. If that mixture is like the word's own vector, the word has found itself, and the sentences probably belong
+# The trick is a guessing game. Take 32 pairs and mix them up. Given an English sentence, which of the 32 German ones is
+# its partner? Each English word of the sentence looks itself up in a German one. What it finds is a mixture of values.
+# If that mixture is like the word's own *query* vector, the word has found itself, and the sentences probably belong
 # together. *king* should find itself in a sentence with *König*, and nowhere else. Right guesses are rewarded, wrong
 # ones punished. To win, each English word has to learn what to look for, and each German word what to be found by.
 #
@@ -351,47 +392,95 @@ def vocabulary(sentences, at_least=10):
 
 
 def encode(sentences, ids):
-    rows = [torch.tensor([ids.get(word, 1) for word in words(each)]) for each in sentences]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (sentence, longest)
+    rows = []
+    for sentence in sentences:
+        rows.append(torch.tensor([ids.get(word, 1) for word in words(sentence)]))
+    return pad_sequence(rows, batch_first=True)  # (sentence, longest)
 
 
 pairs = [pair for pair in pairs if all(3 <= len(words(side)) <= 12 for side in pair)]
 german, english = zip(*pairs)
 german_ids, english_ids = vocabulary(german), vocabulary(english)
 source, target = encode(german, german_ids), encode(english, english_ids)
-print(f"{len(pairs):,} pairs, {len(german_ids):,} German and {len(english_ids):,} English words")
+print(f"{len(pairs):,} pairs")
+print(f"{len(german_ids):,} German and {len(english_ids):,} English words")
 
 # %% [markdown]
-# Now the game. All English words of the batch stand in one long line, and every one of them looks itself up in every
-# German sentence. Our `attention` does that in one call: it works on the last two axes, and the axis before them counts
-# the German sentences. Note the mask: padding is not looked at.
+# Every word gets its random vectors:
+
+
+# %%
+def random_tables(seed, d=128):
+    torch.manual_seed(seed)
+    queries = torch.randn(len(english_ids) + 2, d, requires_grad=True)
+    keys = torch.randn(len(german_ids) + 2, d, requires_grad=True)
+    values = torch.randn(len(german_ids) + 2, d, requires_grad=True)
+    return queries, keys, values
+
+
+untrained = random_tables(seed=1)
+
+# %% [markdown]
+# First the plain way: one English sentence and one German sentence. Each English word looks itself up, and we ask how
+# much what it found is like its query, on average over the words.
+
+
+# %%
+def match_two(english, german, q_table, k_table, v_table):  # ids without padding
+    q = q_table[english]  # (n, d)
+    found = attention(q, k_table[german], v_table[german])  # (n, d)
+    alike = (found * q).sum(dim=-1) * q.shape[-1] ** -0.5  # (n,): found · query, scaled
+    return alike.mean()
+
+
+def match_by_loops(count, tables):
+    table = torch.empty(count, count)  # (english, german)
+    for i in range(count):
+        for j in range(count):
+            english, german = target[i], source[j]
+            table[i, j] = match_two(english[english > 0], german[german > 0], *tables)
+    return table.detach()
+
+
+print(match_by_loops(2, untrained))
+
+# %% [markdown]
+# Two sentences make four calls, and 32 sentences would make 1,024. Our `attention` does them in one: it works on the last
+# two axes, and an axis in front can count the German sentences. All English words of the batch form one long line, and
+# each of them looks itself up in every German sentence. Padding is masked.
 
 
 # %%
 def match(batch, q_table, k_table, v_table, scale=None):
-    english, german = target[batch], source[batch]          # (pair, n), (pair, m)
-    q = q_table[english].flatten(0, 1)                      # (pair · n, d): words in a line
-    k, v = k_table[german], v_table[german]                 # (german, m, d)
-    found = attention(q, k, v, mask=(german > 0)[:, None], scale=scale)  # (german, pair · n, d)
-    alike = (found * q).sum(dim=-1) * q.shape[-1] ** -0.5   # (german, pair · n): found · itself
-    by_sentence = alike.unflatten(-1, english.shape)        # (german, english, n)
-    real = english > 0                                      # (english, n): not padding
+    english, german = target[batch], source[batch]  # (pair, n), (pair, m)
+    q = q_table[english].flatten(0, 1)  # (pair · n, d): words in a line
+    k, v = k_table[german], v_table[german]  # (german, m, d)
+    mask = (german > 0)[:, None]  # (german, 1, m)
+    found = attention(q, k, v, mask, scale)  # (german, pair · n, d)
+    alike = (found * q).sum(dim=-1) * q.shape[-1] ** -0.5  # (german, pair · n)
+    by_sentence = alike.unflatten(-1, english.shape)  # (german, english, n)
+    real = english > 0  # (english, n): not padding
     return ((by_sentence * real).sum(dim=-1) / real.sum(dim=-1)).T  # (english, german)
 
 
+by_loops = match_by_loops(4, untrained)
+at_once = match(torch.arange(4), *untrained)
+prove_equal(at_once, by_loops, what="At once and by loops")
+
 # %% [markdown]
-# Row $i$ of the result should be largest in column $i$, where the true partner stands. That is a classification with 32
-# classes: the row's 32 numbers are its logits, and cross-entropy is its loss. Guessing blindly costs $\ln 32 \approx
-# 3.5$. As we train, we also note how hard the lookup is: what share of its attention a word gives to its best key, on
-# average over some sentences and their partners.
+# Row $i$ of the result should be largest in column $i$, the true partner. That is a classification with 32 classes: the
+# row's 32 numbers are its logits, and cross-entropy is its loss. Guessing blindly costs $\ln 32 \approx 3.5$. As we
+# train, we also note how hard the lookup is: the share of its attention that a word gives to its best key, averaged over
+# some sentences and their partners.
 
 
 # %%
 @torch.no_grad()
 def best_share(q_table, k_table, scale):
-    english, german = target[:300], source[:300]            # (pair, n), (pair, m)
-    score = q_table[english] @ k_table[german].mT * scale   # (pair, n, m)
-    weight = score.masked_fill((german == 0)[:, None], -1e9).softmax(dim=-1)
+    english, german = target[:300], source[:300]  # (pair, n), (pair, m)
+    score = q_table[english] @ k_table[german].mT * scale  # (pair, n, m)
+    lowest = torch.finfo(score.dtype).min
+    weight = score.masked_fill((german == 0)[:, None], lowest).softmax(dim=-1)
     return weight.amax(dim=-1)[english > 0].mean().item()
 
 
@@ -400,15 +489,13 @@ def best_share(q_table, k_table, scale):
 
 
 # %%
-def play(scale=128**-0.5, seed=1, d=128, steps=600, what="learning words"):
-    torch.manual_seed(seed)
-    sizes = len(english_ids) + 2, len(german_ids) + 2, len(german_ids) + 2
-    tables = [torch.randn(size, d, requires_grad=True) for size in sizes]  # queries, keys, values
+def play(scale=128**-0.5, seed=1, steps=600, what="learning words"):
+    tables = random_tables(seed)
     optimizer, losses, shares = torch.optim.Adam(tables, lr=0.01), [], []
     for step in progress(range(steps), what):
         if step % 20 == 0:
             shares.append(best_share(*tables[:2], scale))
-        batch = torch.randint(len(pairs), (32,))            # (pair,)
+        batch = torch.randint(len(pairs), (32,))  # (pair,)
         loss = F.cross_entropy(match(batch, *tables, scale=scale), torch.arange(32))
         optimizer.zero_grad()
         loss.backward()
@@ -425,28 +512,47 @@ def play(scale=128**-0.5, seed=1, d=128, steps=600, what="learning words"):
 expect("Loss at the end", sum(losses[-50:]) / 50, 0.4, 1.4)
 
 # %% [markdown]
+# Does it win? Here are the probabilities of one batch, before and after. Each row is an English sentence, each column a
+# German one, and the true partners are on the diagonal.
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+with torch.no_grad():
+    before = match(torch.arange(32), *untrained).softmax(dim=-1)
+    after = match(torch.arange(32), q_table, k_table, v_table).softmax(dim=-1)
+plots.heads(
+    torch.stack([before, after]), names=["before training", "after 600 steps"], size=0.085,
+    xlabel="German sentence", ylabel="English sentence",
+    title="Training lights up the diagonal: partners find each other",
+    alt="Two 32 by 32 tables of probabilities. Before training the large ones are "
+    "scattered. After training nearly every row has its largest probability on the "
+    "diagonal.",
+)
+
+# %% [markdown]
 # It wins the game. But what did it learn? Let our English sentence look at its German partner.
 
 # %% tags=["nbval-ignore-output"]
 english, german = words(our_pair[1]), words(our_pair[0])
-q = q_table[[english_ids[word] for word in english]]        # (query, d)
-k = k_table[[german_ids[word] for word in german]]          # (key, d)
-score = q @ k.T / 128**0.5                                  # (query, key)
+q = q_table[[english_ids[word] for word in english]]  # (query, d)
+k = k_table[[german_ids[word] for word in german]]  # (key, d)
+score = q @ k.T / 128**0.5  # (query, key)
 plots.heatmap(
     score.softmax(dim=-1), rows=english, columns=german, size=0.75,
-    title="Each word looks for its translation", xlabel="key (German)", ylabel="query (English)",
-    alt="Attention weights of our English sentence on its German translation; for most rows the "
-    "largest weight is on the word's own translation, also where the word order differs.",
+    title="Each word looks for its translation",
+    xlabel="key (German)", ylabel="query (English)",
+    alt="Attention weights of our English sentence on its German translation; for "
+    "most rows the largest weight is on the word's own translation, also where the "
+    "word order differs.",
 )
 
 # %% [markdown]
-# Nobody told it that *orcs* means *Orks*. It found out, because looking there helped to win. Most rows are clear. The
-# row of *attacked*, a rarer word that has been seen less, is the one to follow in numbers: scores, their exponentials,
-# and shares of the sum.
+# The model was never told that *orcs* means *Orks*. It found out, because looking there helped it win. Most rows are
+# clear. Follow the row of *attacked*, a rarer word and a less certain one, in numbers: scores, their exponentials, and
+# shares of the sum.
 
 # %% tags=["nbval-ignore-output"]
 row = english.index("attacked")
-power = score[row].exp()                                    # (key,)
+power = score[row].exp()  # (key,)
 print("         ", "  ".join(f"{word:>11}" for word in german))
 print("score    ", "  ".join(f"{s:11.2f}" for s in score[row]))
 print("e^score  ", "  ".join(f"{p:11.2f}" for p in power), f"   sum {power.sum():.2f}")
@@ -454,36 +560,44 @@ print("weight   ", "  ".join(f"{w:11.2f}" for w in power / power.sum()))
 
 # %% [markdown]
 # *Angegriffen* is ahead, at the far end of the sentence, but only just. A difference of a few tenths in the scores is
-# all that the softmax needs to prefer it, and all that it has to go by.
+# all that the softmax needs to prefer it, and all that it has to go on.
 #
-# Here is the whole way, from the 128 products of a query with a key to the mixture of the values. Hide *angegriffen*:
-# who gets its share? And which word of the English sentence is surest of its partner?
+# Here is the whole computation, from the 128 products of a query with a key to the mixture of the values. Hide
+# *angegriffen*: which words get its share? And which word of the English sentence is surest of its partner?
 
 # %% tags=["nbval-ignore-output"]
-v = v_table[[german_ids[word] for word in german]]          # (key, d)
+v = v_table[[german_ids[word] for word in german]]  # (key, d)
 explore.one_query(q, k, v, rows=english, columns=german, query="attacked")
 
 # %% [markdown]
-# A figure can be lucky, so we count. Here are 40 common words with their translations. For each we ask which of *all*
-# German words has the best matching key.
+# <details><summary>Answer</summary>
 #
-# By chance it would be 0: there are about 1,500 words to choose from. A ✗ marks a word whose best key is another.
+# All the others, in proportion to the shares they already had: the softmax divides by a smaller sum, so each remaining
+# weight grows by the same factor. The surest word is *orcs*: its weight on *orks* rounds to 1.00.
+# </details>
+#
+# One figure can be luck, so we count. Here are 40 common words with their translations. For each we ask which of *all*
+# German words has the best matching key. Chance would get none right, since there are about 1,500 words to choose from.
+# A ✗ marks a word that prefers another key.
 
 # %%
-REAL = """king könig · sword schwert · orcs orks · dead tot · we wir · they sie · gold gold
-night nacht · elves elfen · father vater · war krieg · water wasser · river fluss · men männer
-and und · now jetzt · must müssen · here hier · blood blut · fire feuer · all alle
-undead untote · help hilfe · i ich · my mein · brother bruder · battle schlacht · enemy feind
-time zeit · north norden · south süden · what was · who wer · where wo · ship schiff · yes ja
-thanks danke · dwarves zwerge · world welt · trolls trolle"""
-real = [tuple(entry.split()) for line in REAL.splitlines() for entry in line.split(" · ")]
+REAL = """king könig · sword schwert · orcs orks · dead tot · we wir · they sie
+gold gold · night nacht · elves elfen · father vater · war krieg · water wasser
+river fluss · men männer · and und · now jetzt · must müssen · here hier
+blood blut · fire feuer · all alle · undead untote · help hilfe · i ich · my mein
+brother bruder · battle schlacht · enemy feind · time zeit · north norden
+south süden · what was · who wer · where wo · ship schiff · yes ja · thanks danke
+dwarves zwerge · world welt · trolls trolle"""
+real = [tuple(entry.split()) for entry in REAL.replace("\n", " · ").split(" · ")]
 
 
 def right_words(q_table, k_table):
-    german = [None, None, *german_ids]                      # word of each id
+    german = [None, None, *german_ids]  # word of each id
     query = q_table[[english_ids[english] for english, _ in real]]  # (query, d)
-    best = (query @ k_table.T)[:, 2:].argmax(dim=-1) + 2    # (query,): id of the best German word
-    return [(english, german[id], german[id] == true) for (english, true), id in zip(real, best)]
+    score = query @ k_table.T  # (query, word)
+    best = score[:, 2:].argmax(dim=-1) + 2  # (query,): id of the best German word
+    return [(asked, german[id], german[id] == true)
+            for (asked, true), id in zip(real, best)]
 
 
 # %% [markdown]
@@ -491,21 +605,21 @@ def right_words(q_table, k_table):
 
 # %% tags=["nbval-ignore-output"]
 learned = right_words(q_table, k_table)
-marked = [f"{english}→{german}{'' if right else ' ✗'}" for english, german, right in learned]
+marked = [f"{asked}→{best}{'' if right else ' ✗'}" for asked, best, right in learned]
 for line in range(0, 40, 8):
     print("   ".join(marked[line : line + 8]))
 expect("Words right, of 40", sum(right for *_, right in learned), 16, 40)
 
 # %% [markdown]
-# Look at the misses, too. Some are another form of
-# the right word, like *untoten* for *undead*. Others are plainly wrong: the game asks only for words that help to
-# recognise the sentence, and in this little training they were good enough.
+# Look at the misses as well. Some are another form of the right word, like *untoten* for *undead*. Others are plainly
+# wrong: the game asks only for words that help to recognize the sentence, and in this short training they were good
+# enough.
 #
 # ### Break it: no $\sqrt{d_k}$
 #
-# Now the same game, same data, same random starts, with one thing changed: `scale=1`. One run could be luck, so each
-# way gets three starts; where this course says that one thing is better than another, it has three. Guess first: will
-# the loss fall without the scale? And will the dictionary be as good?
+# Now the same game, the same data and the same random starts, with one thing changed: `scale=1`. One run could be luck,
+# so each version gets three starts; wherever this course says that one thing is better than another, it has three. Guess
+# first: will the loss fall without the scale? And will the dictionary be as good?
 
 # %% tags=["nbval-ignore-output"]
 runs = {"scaled": [((q_table, k_table, v_table), losses, shares)], "unscaled": []}
@@ -522,56 +636,63 @@ def smooth(values):
 
 
 plots.lines(
-    {f"{name} {start}": (range(20, 601), smooth(losses))
-     for name, three in runs.items() for start, (_, losses, _) in enumerate(three, start=1)},
-    title="The game's loss, three starts each", xlabel="training step",
+    {name: (range(20, 601), [smooth(losses) for _, losses, _ in three])
+     for name, three in runs.items()},
+    title="Without the scale the loss falls, but more slowly", xlabel="training step",
     ylabel="loss, mean of 20 steps",
-    alt="Six falling loss curves. The three unscaled ones fall more slowly, and end at about twice "
-    "the loss of the three scaled ones.",
+    alt="Six falling loss curves. The three unscaled ones fall more slowly, and end "
+    "at about twice the loss of the three scaled ones.",
 )
 
 # %% [markdown]
 # And the dictionaries:
 
 # %% tags=["nbval-ignore-output"]
-found = {name: [sum(right for *_, right in right_words(*tables[:2])) for tables, _, _ in three]
-         for name, three in runs.items()}
-for name, three in found.items():
-    print(f"{name:8}  words right, of 40: {three}")
+found = {}
+for name, three in runs.items():
+    found[name] = []
+    for (q_learned, k_learned, _), _, _ in three:
+        answers = right_words(q_learned, k_learned)
+        found[name].append(sum(right for *_, right in answers))
+    print(f"{name:8}  words right, of 40: {found[name]}")
 expect("Words right without the scale, the best start", max(found["unscaled"]), 0, 14)
 expect("Words right with it, the worst start", min(found["scaled"]), 16, 40)
 
 # %% [markdown]
-# The loss does fall, from every start, but the dictionary is nonsense. Why? Look at how hard the lookup was, all along.
+# The loss does fall, from every start, but the dictionary is nonsense. Why? Look at how hard the lookup was during
+# training.
 
 # %% tags=["nbval-ignore-output"]
 plots.lines(
-    {f"{name} {start}": (range(0, 600, 20), shares)
-     for name, three in runs.items() for start, (_, _, shares) in enumerate(three, start=1)},
-    title="What share of its attention a word gives to its best key", xlabel="training step",
-    ylabel="share of the best key",
-    alt="Share of the best key during training. The three scaled runs begin below 0.4 and rise to "
-    "about 0.6. The three unscaled ones begin near 0.87 and end between 0.8 and 0.91.",
+    {name: (range(0, 600, 20), [shares for _, _, shares in three])
+     for name, three in runs.items()},
+    title="Without the scale, the lookup is hard before it has learned anything",
+    xlabel="training step", ylabel="share of the best key",
+    alt="Share of the best key during training. The three scaled runs begin below "
+    "0.4 and rise to about 0.6. The three unscaled ones begin near 0.87 and end "
+    "between 0.8 and 0.91.",
 )
 
 # %% [markdown]
-# With the scale, the lookup begins soft and hardens *while it learns*. Without, it is hard before anything was learned:
-# chance has given nearly nine tenths of each word's attention to one key. Our explanation: a soft word hears a little
-# of all the values in the sentence, so the one that really helps can be found and grow. A hard word hears one. That one
-# value learns to be a good answer, whatever word it belongs to, and so confirms the choice that chance made.
+# With the scale, the lookup begins soft and hardens *while it learns*. Without it, the lookup is hard before anything has
+# been learned: chance has given nearly nine tenths of each word's attention to one key. Our explanation: a soft lookup
+# returns a little of every value in the sentence, so the one that really helps can be found and grow. A hard lookup
+# returns only one. That value learns to be a good answer, whatever word it belongs to, and so confirms the choice that
+# chance made.
 #
 # So a falling loss is no proof that a part works. Look inside.
 
 # %% [markdown]
 # ## 7 Open the library
 #
-# `txlib` has this function too. Here is its source, read from the object itself. You will recognise each line of
-# yours. The parts that are new: a `bias`, which lesson 05 needs, dropout, and weights returned on request. Types like
-# `Float[Tensor, "batch heads query head_dim"]` only say the shape. `as_dense` checks the mask, and turns the rules that
+# `txlib` also has this function. Here is its source, read from the object itself. You will recognize each line of yours.
+# New are a `bias`, which lesson 05 needs, dropout, and weights returned on request. Types like
+# `Float[Tensor, "batch heads query head_dim"]` only state the shape. `as_dense` checks the mask and turns the rules that
 # you are about to see into tensors.
 
 # %%
-from txlib.attention import Mask, attention_weights, causal, global_tokens, padding, sliding_window
+from txlib.attention import Mask, attention_weights
+from txlib.attention import causal, global_tokens, padding, sliding_window
 from txlib.attention import attention as library_attention
 
 show_source(attention_weights, library_attention)
@@ -582,9 +703,9 @@ show_source(attention_weights, library_attention)
 
 # %%
 torch.manual_seed(0)
-q, k, v = torch.randn(3, 3, 1, 6, 16)                       # each (batch, heads, length, head_dim)
-mask = causal().dense(6) & padding([6, 4, 0]).dense(6)      # (batch, 1, query, key)
-theirs = library_attention(q, k, v, mask)                   # (batch, heads, query, d_v)
+q, k, v = torch.randn(3, 3, 1, 6, 16)  # each (batch, heads, length, head_dim)
+mask = causal().dense(6) & padding([6, 4, 0]).dense(6)  # (batch, 1, query, key)
+theirs = library_attention(q, k, v, mask)  # (batch, heads, query, d_v)
 prove_equal(attention(q, k, v, mask), theirs, what="Your attention and the library's")
 prove_equal(theirs[2], torch.zeros(1, 6, 16), what="The all-padding sentence and zeros")
 
@@ -600,55 +721,64 @@ plots.mask(
         "sliding_window(2)": sliding_window(2),
         "~causal()": ~causal(),
         "window | global": sliding_window(2) | global_tokens([0]),
-        "causal() & (window | global)": causal() & (sliding_window(2) | global_tokens([0])),
+        "causal() & (window | global)":
+            causal() & (sliding_window(2) | global_tokens([0])),
     },
     length=12,
-    title="Masks combine like sentences: and, or, not",
+    title="Masks combine with and, or, not",
 )
 
 # %% [markdown]
-# Join some yourself. The view begins with the last of the five, and shows the line of code that you would write. How
-# must the three rules be joined so that the first word sees the future, too, and no other word does?
+# Combine some yourself. The view begins with the last of the five and shows the line of code that you would write. How
+# must the three rules be combined so that the first word also sees the future, and no other word does?
 
 # %%
 explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)
 
 # %% [markdown]
-# A rule of your own is one line. Here a word sees every other word of its past.
+# <details><summary>Answer</summary>
+#
+# `(causal() & sliding_window(2)) | global_tokens([0])` lets the first word see everything. The other words keep to their
+# window and the past, and all of them see the first word, which is in their past anyway.
+# </details>
+#
+# A rule of your own is one line. Here a word sees every second word of its past.
 
 # %%
 same_parity = Mask(lambda query, key: (query - key) % 2 == 0)
-plots.mask({"causal() & same_parity": causal() & same_parity}, length=12)
+plots.mask(causal() & same_parity, length=12,
+           title="Your own rule: every second word of the past")
 
 # %% [markdown]
 # ## 8 What it costs
 #
-# Every query meets every key: $n$ queries and $n$ keys make $n^2$ scores, each a dot product of $d_k$ multiplications
-# and $d_k$ additions. Mixing the values costs the same again. Together $4 n^2 d_k$ floating-point operations. Count
-# them with torch's own counter:
+# The lookup works; what does it cost? Every query meets every key: $n$ queries and $n$ keys make $n^2$ scores, each a dot
+# product of $d_k$ multiplications and $d_k$ additions. Mixing the values costs the same again. Together that is
+# $4 n^2 d_k$ floating-point operations. Count them with torch's own counter:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
 
 d = 64
 for n in (128, 256, 512, 1024):
-    q = k = v = torch.randn(1, 1, n, d)                     # (batch, heads, n, d_k)
+    q = k = v = torch.randn(1, 1, n, d)  # (batch, heads, n, d_k)
     with FlopCounterMode(display=False) as counter:
         attention(q, k, v)
     counted, memory = counter.get_total_flops(), n * n * 4 / 2**20
-    print(f"n {n:5}: {counted / 1e6:6.1f} MFLOP counted, 4n²d = {4 * n * n * d / 1e6:6.1f}; "
+    formula = 4 * n * n * d
+    print(f"n {n:5}: {counted / 1e6:6.1f} MFLOP counted, 4n²d = {formula / 1e6:6.1f}; "
           f"the scores take {memory:5.2f} MiB")
 
 # %% [markdown]
-# Twice the length, four times the work and four times the memory. And the clock? On logarithmic axes a square is a
-# straight line of slope 2. Guess: do the measured times run along it?
+# Twice the length takes four times the work and four times the memory. And the time? On logarithmic axes a square is a
+# straight line of slope 2. Guess: do the measured times follow it?
 
 # %%
 import time
 
 
 def milliseconds(n, repeats=7):
-    q = k = v = torch.randn(1, 8, n, d)                     # (batch, heads, n, d_k)
+    q = k = v = torch.randn(1, 8, n, d)  # (batch, heads, n, d_k)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -665,10 +795,11 @@ lengths = [64, 128, 256, 512, 1024, 2048]
 measured = [milliseconds(n) for n in lengths]
 square = [measured[-1] * (n / lengths[-1]) ** 2 for n in lengths]
 plots.lines(
-    {"measured": (lengths, measured), "n²": (lengths, square)}, xscale="log", yscale="log",
-    dashed=["n²"], marker="o", xlabel="length n", ylabel="milliseconds",
-    title="Measured time, and the square of the length",
-    alt="Time against length on logarithmic axes, beside a straight line of slope 2.",
+    {"measured": (lengths, measured), "n²": (lengths, square)},
+    xscale="log", yscale="log", dashed=["n²"], marker="o",
+    xlabel="length n", ylabel="milliseconds",
+    title="For long texts, time grows at least as the square",
+    alt="Time against length on logarithmic axes, next to a straight line of slope 2.",
 )
 
 # %% [markdown]
@@ -676,13 +807,13 @@ plots.lines(
 
 # %% tags=["nbval-ignore-output"]
 for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measured[1:]):
-    print(f"from {shorter:5,} to {longer:5,} tokens: {after / before:.1f} times the time")
+    print(f"from {shorter:5,} to {longer:5,} tokens: {after / before:.1f} × the time")
 
 # %% [markdown]
-# Not along it. For short inputs, starting each operation costs more than the arithmetic, so the measured line is
-# flatter than the square. For long ones it is as steep or steeper: once the scores no longer fit into the processor's
-# caches, each of them has to travel to memory and back, and doubling the length may cost five times as much. Part IV of
-# the course is about what people have done against this square.
+# They don't. For short inputs, starting each operation costs more than the arithmetic, so the measured line is flatter
+# than the square. For long ones it is as steep or steeper: once the scores no longer fit into the processor's caches,
+# each of them has to travel to memory and back, and doubling the length can cost well over four times as much. Part IV
+# of the course is about what has been done about this square.
 
 # %% [markdown]
 # ## 9 Quiz
@@ -734,14 +865,14 @@ for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measur
 # </details>
 # <details><summary>D. 13/64 ≈ 0.20</summary>
 #
-# That is too much. A dot product of independent entries grows with the *root* of the width, not with the width.
+# That divides too much. A dot product of independent entries grows with the *root* of the width, not with the width.
 # </details>
 #
 # **3. You multiply all queries by 10. What happens to the weights?**
 #
-# <details><summary>A. Nothing: the softmax normalises</summary>
+# <details><summary>A. Nothing: the softmax normalizes</summary>
 #
-# It normalises the sum, not the differences. Adding the same number to all scores of a row changes nothing;
+# It normalizes the sum, not the differences. Adding the same number to all scores of a row changes nothing;
 # multiplying them does.
 # </details>
 # <details><summary>B. They come closer to a hard lookup</summary>
@@ -772,7 +903,7 @@ for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measur
 #
 # <details><summary>A. An error: shapes do not match</summary>
 #
-# I wish. All shapes fit, and nothing complains.
+# If only. All shapes fit, and nothing complains.
 # </details>
 # <details><summary>B. Every word spends part of its attention on words that do not exist</summary>
 #
@@ -781,7 +912,7 @@ for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measur
 # </details>
 # <details><summary>C. Only the outputs at the padding are wrong, and nobody reads those</summary>
 #
-# Those are wrong with a mask, too. But without one, the real words mix in the padding's values.
+# Those are wrong even with a mask. But without one, the real words also mix in the padding's values.
 # </details>
 
 # %% [markdown]
@@ -789,17 +920,17 @@ for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measur
 #
 # - Attention is a lookup that answers with a mixture: scores, softmax along the keys, average of the values.
 # - Because it is smooth, it can be trained. It learned a dictionary from sentence pairs alone.
-# - $\sqrt{d_k}$, the root of the width of keys, keeps scores near size 1, and the softmax soft enough to learn from.
+# - $\sqrt{d_k}$, the root of the width of the keys, keeps scores near 1 and the softmax soft enough to learn from.
 # - A mask puts $-\infty$ before the softmax. A query with nothing to see gets zeros.
 # - It ignores order, and it costs $4n^2d$ operations and $n^2$ numbers.
 #
 # **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
 # section 3.2.1 and footnote 4, which is the argument of our section 4. Bahdanau et al. 2015,
 # [arXiv:1409.0473](https://arxiv.org/abs/1409.0473), section 3.1, where the soft lookup between two languages began.
-# Their score is no dot product but *additive*, a small network $v^\top \tanh(W s + U h)$ of the one who asks and the
-# one who answers; their weights are the softmax of such scores, as here. Graves et al. 2014, *Neural Turing Machines*,
-# [arXiv:1410.5401](https://arxiv.org/abs/1410.5401), the part on focusing by content: a program that learns to read its
-# memory, by cosine, a sharpness of its own, and the softmax.
+# Their score is not a dot product but *additive*: a small network $v^\top \tanh(W s + U h)$ of the query's state $s$ and
+# the key's state $h$. Their weights are the softmax of such scores, as here. Graves et al. 2014, *Neural Turing
+# Machines*, [arXiv:1410.5401](https://arxiv.org/abs/1410.5401), on focusing by content: a program that learns to read its
+# memory with a cosine, a learned sharpness, and the softmax.
 #
 # **Do** the exercise [03_attention](../exercises/exercise_03_attention.ipynb). Then go on to
 # [04 Many heads, self- and cross-attention](04_heads.ipynb).

@@ -2,11 +2,12 @@
 # # Exercise 03 · Attention
 #
 # Six tasks, 16 points, about 75 minutes. They use what [lesson 03](../notebooks/03_attention.ipynb) built, in places
-# where the lesson has not been.
+# where the lesson has not been. Tasks 1 to 3 are the core and take about 30 minutes; tasks 4 to 6 are for those who want
+# more.
 #
-# Replace each `raise NotImplementedError` by your answer, run the cell, then run the check below it. A check tells you
-# what differs, and often why. You may check as often as you like. Please write attention yourself: the functions of
-# torch and txlib that already do it are not the point here.
+# Replace each `raise NotImplementedError` with your answer, run the cell, then run the check below it. A check tells you
+# what differs, and often why. Check as often as you like. Please write attention yourself: the functions of torch and
+# txlib that already do it are not the point here.
 
 # %% tags=["parameters"]
 seed = 0
@@ -306,8 +307,8 @@ alternative("best-few", lambda q, k, v, best: to_best(q, k, v, best, value=-1e9)
 # %% [markdown]
 # ### Task 4 · In pieces   ●●●●○ · 13 minutes · 3 points
 #
-# The keys do not fit into memory at once, so they come in parts. For each part, somebody has already computed attention
-# over that part's keys alone, and hands you two things: `out[p, i]`, what query $i$ received from part $p$, and
+# The keys do not fit into memory at once, so they come in parts. For each part, attention over that part's keys alone
+# has already been computed, and you get two things: `out[p, i]`, what query $i$ received from part $p$, and
 # `log_sum[p, i]`, the logarithm of the sum that its softmax divided by, $\log \sum_j e^{s_{ij}}$. Combine them into
 # attention over all keys. (FlashAttention, lesson 34, rests on this.)
 #
@@ -325,7 +326,7 @@ alternative("best-few", lambda q, k, v, best: to_best(q, k, v, best, value=-1e9)
 # </details>
 # <details><summary>Hint 3: nothing at all</summary>
 #
-# A softmax over −∞ alone is 0 divided by 0. Before it, put the lowest finite number in place of −∞; what may
+# A softmax over −∞ alone is 0 divided by 0. Before it, put the lowest finite number instead of −∞; what may
 # the shares be worth afterwards?
 # </details>
 

@@ -14,7 +14,7 @@ Values = Sequence[int | float]
 
 
 def lines(
-    series: Mapping[str, Values | tuple[Values, Values]],
+    series: Mapping[str, Values | tuple[Values, Values | Sequence[Values]]],
     *,
     title: str,
     alt: str,
@@ -31,7 +31,8 @@ def lines(
     """One line per name, labeled at its right end.
 
     Args:
-        series: name → values, or name → (x, values). Without x, values are numbered from 1.
+        series: name → values, or name → (x, values). Without x, values are numbered from 1. Several runs share a name
+            and a color as name → (x, [values, values …]).
         title: what to see. alt: the same for a reader who cannot see it.
         xscale, yscale: "linear" or "log".
         marker: matplotlib's mark for each point.
@@ -45,8 +46,11 @@ def lines(
         for (name, values), color in zip(series.items(), PALETTE * 3, strict=False):
             x, y = values if isinstance(values, tuple) else (range(1, len(values) + 1), values)
             over: dict[str, Any] = {"linestyle": (0, (4, 3)), "zorder": 3} if name in dashed else {}
-            axes.plot(x, y, label=name, color=ink(color, 3), marker=marker, **over)
-            across, along = [*across, *x], [*along, *y]
+            for run in np.atleast_2d(y):
+                axes.plot(x, run, label=name, color=ink(color, 3), marker=marker, **over)
+                name = "_"  # only the first run is labeled
+                along += [*run]
+            across += [*x]
         axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
         axes.margins(y=0.1)
         axes.set_title(title)
@@ -187,9 +191,10 @@ def landscapes(
 def _label_ends(figure: Figure, axes: Axes) -> None:
     """Each line's name beside its last point; where two would overlap, all of that heap move apart, up and down."""
     figure.draw_without_rendering()  # settles the scales
-    ends = [(x, y) for x, y in (np.asarray(line.get_xydata())[-1] for line in axes.lines)]
+    named = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
+    ends = [(x, y) for x, y in (np.asarray(line.get_xydata())[-1] for line in named)]
     wanted = [axes.transData.transform(end)[1] for end in ends]
-    for line, end, height, placed in zip(axes.lines, ends, wanted, _apart(wanted, 13), strict=True):
+    for line, end, height, placed in zip(named, ends, wanted, _apart(wanted, 13), strict=True):
         axes.annotate(
             str(line.get_label()),
             end,
