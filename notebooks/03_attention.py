@@ -30,7 +30,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from txlib import plots
 from txcourse import explore
-from txcourse.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, predict, predicted, progress
+from txcourse.lesson import prove_equal, show_source
 from txlib.data import translation
 
 pairs = translation("games", max_words=12).train
@@ -520,7 +521,8 @@ with torch.no_grad():
     before = match(torch.arange(32), *untrained).softmax(dim=-1)
     after = match(torch.arange(32), q_table, k_table, v_table).softmax(dim=-1)
 plots.heads(
-    torch.stack([before, after]), names=["before training", "after 600 steps"], size=0.085,
+    torch.stack([before, after]), size=0.085,
+    names=["before training", "after 600 steps"],
     xlabel="German sentence", ylabel="English sentence",
     title="Training lights up the diagonal: partners find each other",
     alt="Two 32 by 32 tables of probabilities. Before training the large ones are "
@@ -618,8 +620,15 @@ expect("Words right, of 40", sum(right for *_, right in learned), 16, 40)
 # ### Break it: no $\sqrt{d_k}$
 #
 # Now the same game, the same data and the same random starts, with one thing changed: `scale=1`. One run could be luck,
-# so each version gets three starts; wherever this course says that one thing is better than another, it has three. Guess
-# first: will the loss fall without the scale? And will the dictionary be as good?
+# so each version gets three starts; wherever this course says that one thing is better than another, it has three.
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "no-scale", "What happens without the scale?",
+    "the loss does not fall",
+    "the loss falls, and the dictionary is as good",
+    "the loss falls, but the dictionary is nonsense",
+)
 
 # %% tags=["nbval-ignore-output"]
 runs = {"scaled": [((q_table, k_table, v_table), losses, shares)], "unscaled": []}
@@ -657,6 +666,9 @@ for name, three in runs.items():
     print(f"{name:8}  words right, of 40: {found[name]}")
 expect("Words right without the scale, the best start", max(found["unscaled"]), 0, 14)
 expect("Words right with it, the worst start", min(found["scaled"]), 16, 40)
+
+# %% jupyter={"source_hidden": true}
+predicted("no-scale", "the loss falls, but the dictionary is nonsense")
 
 # %% [markdown]
 # The loss does fall, from every start, but the dictionary is nonsense. Why? Look at how hard the lookup was during
@@ -771,7 +783,18 @@ for n in (128, 256, 512, 1024):
 
 # %% [markdown]
 # Twice the length takes four times the work and four times the memory. And the time? On logarithmic axes a square is a
-# straight line of slope 2. Guess: do the measured times follow it?
+# straight line of slope 2.
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "time-and-square", "Do the measured times follow the straight line?",
+    "yes",
+    "no: for short texts the measured line is flatter",
+    "no: for short texts the measured line is steeper",
+)
+
+# %% [markdown]
+# Each length is measured seven times; the median counts.
 
 # %%
 import time
@@ -809,8 +832,11 @@ plots.lines(
 for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measured[1:]):
     print(f"from {shorter:5,} to {longer:5,} tokens: {after / before:.1f} × the time")
 
+# %% jupyter={"source_hidden": true}
+predicted("time-and-square", "no: for short texts the measured line is flatter")
+
 # %% [markdown]
-# They don't. For short inputs, starting each operation costs more than the arithmetic, so the measured line is flatter
+# The times don't follow it. For short inputs, starting each operation costs more than the arithmetic, so the measured line is flatter
 # than the square. For long ones it is as steep or steeper: once the scores no longer fit into the processor's caches,
 # each of them has to travel to memory and back, and doubling the length can cost well over four times as much. Part IV
 # of the course is about what has been done about this square.
