@@ -7,7 +7,7 @@ what a block computes on the way to its output, and computes it again in the bac
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import Context
 from functools import partial
 from importlib.util import find_spec
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from txlib.devices import supports_fp8
@@ -182,12 +183,29 @@ def _in_empty_context(forward: Callable[..., Any], *inputs: Any, **named: Any) -
     return Context().run(forward, *inputs, **named)
 
 
-def _keep_products(note: Callable[[Any], object] | None) -> Any:
+def _keep_products(note: Callable[[Any], object] | None) -> tuple[AbstractContextManager, AbstractContextManager]:
     def policy(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
-        if operator not in PRODUCTS:
-            return CheckpointPolicy.PREFER_RECOMPUTE
-        if note is not None and not context.is_recompute:
-            note(context.op_output)
-        return CheckpointPolicy.MUST_SAVE
+        return CheckpointPolicy.MUST_SAVE if operator in PRODUCTS else CheckpointPolicy.PREFER_RECOMPUTE
 
-    return create_selective_checkpoint_contexts(policy)
+    keeping, recomputing = create_selective_checkpoint_contexts(policy)
+    return keeping if note is None else _both(_NoteProducts(note), keeping), recomputing
+
+
+@contextmanager
+def _both(outer: AbstractContextManager, inner: AbstractContextManager) -> Iterator[None]:
+    with outer, inner:
+        yield
+
+
+class _NoteProducts(TorchDispatchMode):
+    """Hands on the results of the products that are computed inside."""
+
+    def __init__(self, note: Callable[[Any], object]):
+        super().__init__()
+        self.note = note
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        out = operator(*args, **(kwargs or {}))
+        if operator in PRODUCTS:
+            self.note(out)
+        return out
