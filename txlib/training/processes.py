@@ -156,8 +156,9 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any) ->
     """
     if world_size < 1:
         raise ValueError(f"world_size={world_size} processes can't be started; start at least 1")
-    # Forked processes start fast and have everything in memory, but can't use a GPU that this process has initialized.
-    fork = os.name == "posix" and not torch.cuda.is_initialized()
+    # Forked processes start fast and have everything in memory, but where there is a GPU, autograd has threads for it
+    # from the first backward pass on, which no fork survives.
+    fork = os.name == "posix" and not torch.accelerator.is_available()
     context: Any = get_context("fork" if fork else "spawn")
     work: Any = (function, arguments)
     if not fork:

@@ -107,6 +107,7 @@ def test_too_little_memory_is_said_before_anything_is_written(recipe, given, tmp
     assert not list(tmp_path.iterdir())
 
 
+@tiny.forks
 @pytest.mark.parametrize("step", [2, 4], ids=["before its first checkpoint", "after it"])
 def test_killed_it_goes_on_bit_for_bit(recipe, given, whole, step, tmp_path):
     out = tmp_path / "out"
@@ -124,6 +125,7 @@ def test_killed_it_goes_on_bit_for_bit(recipe, given, whole, step, tmp_path):
     assert_same_run(whole[0], out)
 
 
+@tiny.forks
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
 def test_two_processes_train_it_together(recipe, given, whole, engine, tmp_path):
     out = tmp_path / "out"

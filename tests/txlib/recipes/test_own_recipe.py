@@ -75,6 +75,7 @@ def test_a_finished_run_is_extended_and_started_from(reverse, txlib):
     assert {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()} == before
 
 
+@tiny.forks
 @pytest.mark.parametrize("length", [{"steps": 60}, {"minutes": 0.03}], ids=["steps", "minutes"])
 def test_an_extension_that_was_killed_before_its_first_checkpoint_goes_on(reverse, tmp_path, length):
     recipe, module, out = load_recipe(reverse), sys.modules["txlib.recipes.run"], tmp_path / "out"

@@ -9,6 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -48,6 +49,9 @@ from txlib.recipes.translation import Translation
 from txlib.recipes.vision import Vision
 from txlib.training import TrainConfig, train
 
+forks = pytest.mark.skipif(
+    torch.accelerator.is_available(), reason="where there is a GPU, autograd has threads for it, which no fork survives"
+)
 CONFIG = TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32", checkpoint_every=2)
 BLOCK = BlockConfig.of_sizes(
     d_model=16, heads=2, d_ff=32, dropout=0.1, qk_norm="layer", position="rotary_half", zero_output=True

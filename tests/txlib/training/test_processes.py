@@ -26,7 +26,7 @@ def summed(rank: int, more: int):
 def test_a_function_runs_in_several_processes(forked, monkeypatch):
     if not forked:
         pytest.importorskip("cloudpickle")
-        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     here = os.getpid()
     torch.manual_seed(3)
     before = torch.get_rng_state()
