@@ -24,15 +24,24 @@ LOWEST = tl.constexpr(-1e38)  # not -∞: -∞ - (-∞) is NaN
 LOG2_E = tl.constexpr(math.log2(math.e))  # e^x = 2^(x · log₂ e), and a GPU has an instruction for 2^x
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
-# Queries and keys of a tile, warps and stages to try; the fastest is kept for each width and class of lengths. What
+# Queries and keys of a tile, warps and stages to try; the fastest is kept for each width and class of distances. What
 # does not fit into a GPU's shared memory, Triton leaves out. The interpreter's are small: short sequences have several.
-TRIED = [(128, 64, 4, 3), (128, 128, 8, 2), (64, 64, 4, 3), (64, 32, 4, 2), (32, 32, 4, 1), (16, 16, 4, 1)]
+TRIED = [
+    *((128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (32, 64, 4, 3), (64, 32, 4, 2)),
+    *((32, 32, 4, 1), (16, 16, 4, 1)),
+]
 
 
-def suitable(configs: list[Any], *_: Any, HEAD: int, VALUE: int, TYPE: Any, **__: Any) -> list[Any]:
-    """The tiles to try for heads of such a width: the wider, the smaller, or no GPU would have room for one."""
-    row = max(HEAD, VALUE) * TYPE.primitive_bitwidth // 8  # bytes
-    return configs[:4] if row <= 256 else configs[2:5] if row <= 512 else configs[4:]
+def suitable(configs: list[Any], *_: Any, HEAD: int, VALUE: int, TYPE: Any, PRECISION: str, **__: Any) -> list[Any]:
+    """The tiles to try for heads of such a width: the wider, the smaller, or no GPU would have room for one.
+
+    Exact products in float32 run without tensor cores, one instruction each: large tiles would be compiled for minutes.
+    """
+    bits = TYPE.primitive_bitwidth
+    row = max(HEAD, VALUE) * bits // 8  # bytes
+    if bits == 32 and PRECISION == "ieee":
+        return configs[4:] if row <= 128 else configs[5:]
+    return configs[:4] if row <= 256 else configs[3:6] if row <= 512 else configs[5:]
 
 
 tuned = triton.autotune(
@@ -107,12 +116,12 @@ def forward_kernel(
         column = left + tl.arange(0, COLUMNS)
         k_tile = load(k, place // group, left, keys, WIDTH, COLUMNS, HEAD, TYPE)
         v_tile = load(v, place // group, left, keys, VALUE_WIDTH, COLUMNS, VALUE, TYPE)
-        score = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale  # (ROWS, COLUMNS)
+        score = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)  # (ROWS, COLUMNS)
         if SOME_HIDDEN or on_edge(first, last, left, left + COLUMNS - 1, queries, keys, least, greatest):
             score = hide(score, row[:, None], column[None, :], queries, keys, least, greatest,
                          visible, place // places_per_sentence, SOME_HIDDEN)  # fmt: skip
-        greater = tl.maximum(biggest, tl.max(score, 1))
-        weight = tl.exp2(score - greater[:, None])
+        greater = tl.maximum(biggest, tl.max(score, 1) * scale)
+        weight = tl.exp2(score * scale - greater[:, None])
         rescale = tl.exp2(biggest - greater)
         total = total * rescale + tl.sum(weight, 1)
         mixed = tl.dot(weight.to(TYPE), v_tile, mixed * rescale[:, None], input_precision=PRECISION)
@@ -147,11 +156,11 @@ def backward_keys_kernel(
             d_tile = load(d_out, place, first, queries, VALUE_WIDTH, ROWS, VALUE, TYPE)
             lse_row = tl.load(lse + place * queries + row, mask=row < queries, other=0.0) * LOG2_E
             delta_row = tl.load(delta + place * queries + row, mask=row < queries, other=0.0)
-            score = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * scale  # (COLUMNS, ROWS): on its side
+            score = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION)  # (COLUMNS, ROWS): on its side
             if SOME_HIDDEN or on_edge(first, first + ROWS - 1, left, right, queries, keys, least, greatest):
                 score = hide(score, row[None, :], column[:, None], queries, keys, least, greatest,
                              visible, place // places_per_sentence, SOME_HIDDEN)  # fmt: skip
-            weight = tl.exp2(score - lse_row[None, :])
+            weight = tl.exp2(score * scale - lse_row[None, :])
             d_weight = tl.dot(v_tile, tl.trans(d_tile), input_precision=PRECISION)
             d_score = weight * (d_weight - delta_row[None, :])
             dv_tile = tl.dot(weight.to(TYPE), d_tile, dv_tile, input_precision=PRECISION)
@@ -183,11 +192,11 @@ def backward_queries_kernel(
         column = left + tl.arange(0, COLUMNS)
         k_tile = load(k, place // group, left, keys, WIDTH, COLUMNS, HEAD, TYPE)
         v_tile = load(v, place // group, left, keys, VALUE_WIDTH, COLUMNS, VALUE, TYPE)
-        score = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
+        score = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)
         if SOME_HIDDEN or on_edge(first, last, left, left + COLUMNS - 1, queries, keys, least, greatest):
             score = hide(score, row[:, None], column[None, :], queries, keys, least, greatest,
                          visible, place // places_per_sentence, SOME_HIDDEN)  # fmt: skip
-        weight = tl.exp2(score - lse_row[:, None])
+        weight = tl.exp2(score * scale - lse_row[:, None])
         d_weight = tl.dot(d_tile, tl.trans(v_tile), input_precision=PRECISION)
         d_score = weight * (d_weight - delta_row[:, None])
         dq_tile = tl.dot(d_score.to(TYPE), k_tile, dq_tile, input_precision=PRECISION)
@@ -241,34 +250,40 @@ class TritonAttention(torch.autograd.Function):
 
 def launch(kernel: Any, tile: str, split: Tensor, *tensors: Tensor, **options: Any) -> None:
     """Run a kernel with one program for each tile of each matrix in `split` (places, length, width)."""
-    if split.shape[0] and split.shape[1]:
+    places, length = split.shape[:2]
+    if places and length:
         with torch.cuda.device_of(split):
-            kernel[lambda sizes: (len(split) * triton.cdiv(split.shape[1], sizes[tile]),)](*tensors, **options)
+            kernel[lambda sizes: (places * -(-length // sizes[tile]),)](*tensors, **options)
 
 
 def described(q: Tensor, k: Tensor, v: Tensor, band: Band) -> dict[str, Any]:
     """The parameters that all kernels share: sizes, mask, types."""
     sentences = 1 if band.visible is None else len(band.visible)
-    longest = max(q.shape[1], k.shape[1])
+    farthest = min(max(q.shape[1], k.shape[1]), band.greatest - band.least)  # of a query from a key that it sees
     ieee = torch.get_float32_matmul_precision() == "highest"
     return {
         "visible": None if band.visible is None else band.visible.to(torch.uint8),
         "queries": q.shape[1],
         "keys": k.shape[1],
-        "group": len(q) // max(1, len(k)),
-        "places_per_sentence": len(q) // sentences,
+        "group": q.shape[0] // max(1, k.shape[0]),
+        "places_per_sentence": q.shape[0] // sentences,
         "least": band.least,
         "greatest": band.greatest,
         "scale": q.shape[-1] ** -0.5 * math.log2(math.e),
         "WIDTH": q.shape[-1],
         "VALUE_WIDTH": v.shape[-1],
-        "HEAD": max(16, triton.next_power_of_2(q.shape[-1])),  # 16: the least that tl.dot takes
-        "VALUE": max(16, triton.next_power_of_2(v.shape[-1])),
-        "LONG": min(4, longest.bit_length() // 3),  # tiles are chosen anew from 32, 256 and 2048 on
+        "HEAD": padded(q.shape[-1]),
+        "VALUE": padded(v.shape[-1]),
+        "LONG": min(4, farthest.bit_length() // 3),  # tiles are chosen anew from 32, 256 and 2048 on
         "SOME_HIDDEN": band.visible is not None,
         "TYPE": tl.float32 if INTERPRETED else TYPES[q.dtype],  # the interpreter's tl.dot is wrong in bfloat16
         "PRECISION": "ieee" if ieee else "tf32",
     }
+
+
+def padded(width: int) -> int:
+    """Return the next power of 2, and at least 16, which is the least that tl.dot takes."""
+    return max(16, 1 << (width - 1).bit_length())
 
 
 def check(q: Tensor, k: Tensor, v: Tensor) -> None:

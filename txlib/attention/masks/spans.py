@@ -27,7 +27,8 @@ def complement(spans: Spans) -> Spans:
 
 def intersection(one: Spans, other: Spans) -> Spans:
     """Return the numbers in both."""
-    return complement(union(complement(one), complement(other)))
+    pairs = [(max(low, least), min(high, end)) for low, high in one for least, end in other]
+    return tuple([(low, high) for low, high in pairs if low < high])
 
 
 def moved(spans: Spans, by: int) -> Spans:
