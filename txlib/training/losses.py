@@ -1,6 +1,7 @@
 """Losses, summed over the labels that count."""
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -8,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from txlib.labels import IGNORE_INDEX
 
 CHUNK_TOKENS = {"cpu": 512}  # whose logits fit into a cache, by device
+VOCAB_MULTIPLE = {"cpu": 1}  # of rows of the matrix: a GPU is slower where 64 does not divide them
 
 
 def label_smoothed_cross_entropy(
@@ -78,15 +80,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, labels, smoothing, chunk):
-        half = dtype_of_products(weight)
+        half, vocab = dtype_of_products(weight), len(weight)
+        missing = -vocab % VOCAB_MULTIPLE.get(weight.device.type, 64)
         matrix, mean = weight.to(half), weight.mean(dim=0)  # (vocab, d_model), (d_model,)
+        matrix = F.pad(matrix, (0, 0, 0, missing)) if missing else matrix  # (padded, d_model)
         loss = torch.zeros((), dtype=weight.dtype, device=weight.device)
-        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(matrix, dtype=weight.dtype)
         for start in range(0, len(hidden), chunk):
             part = slice(start, start + chunk)
             x, label = hidden[part].to(half), labels[part, None].clamp(min=0)  # (chunk, d_model), (chunk, 1)
-            logits = x @ matrix.T  # (chunk, vocab)
-            p = logits.softmax(dim=-1)  # (chunk, vocab)
+            logits = x @ matrix.T  # (chunk, padded)
+            logits[:, vocab:] = -torch.inf
+            p = logits.softmax(dim=-1)  # (chunk, padded)
             logsumexp = logits.amax(dim=-1) - p.amax(dim=-1).log()  # as p = exp(logits - logsumexp)
             losses = logsumexp - (1 - smoothing) * logits.gather(-1, label)[:, 0]  # (chunk,)
             loss += losses.masked_fill(labels[part] == IGNORE_INDEX, 0).sum(dtype=loss.dtype)
@@ -95,7 +100,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             grad_weight += p.T @ x
         loss -= smoothing * (hidden.to(loss.dtype) @ mean).sum()
         grad_hidden -= smoothing * mean
-        grad_weight -= smoothing / len(weight) * hidden.sum(dim=0)
+        grad_weight = grad_weight[:vocab].sub_(smoothing / vocab * hidden.sum(dim=0))
         ctx.save_for_backward(grad_hidden, grad_weight)
         return loss
 
