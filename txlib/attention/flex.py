@@ -13,14 +13,16 @@ from txlib.attention.block_schedule import own_copy
 from txlib.attention.masks import Mask, MaskLike, full
 
 BLOCK_SIZE = 128  # what its kernels are made for
+MIN_HEAD_DIM = 16  # of its kernels for GPUs
 MAX_KERNELS = 256  # one for each kind of mask, dtype and width; beyond, they are not compiled (torch's own limit is 8)
 not_compiled: set[tuple] = set()
 
 
 def prefers_flex(q: Tensor, mask: MaskLike, dropout: float) -> bool:
-    """Return whether FlexAttention is faster: on a GPU, for rules. It drops no weights, and can't look into the blocks
-    of a tensor."""
-    return q.device.type == "cuda" and not isinstance(mask, Tensor) and not dropout
+    """Return whether FlexAttention is faster: on a GPU, for rules. It drops no weights, can't look into the blocks of a
+    tensor, and has no kernels for narrow heads."""
+    wide_enough = q.device.type == "cuda" and q.shape[-1] >= MIN_HEAD_DIM
+    return wide_enough and not isinstance(mask, Tensor) and not dropout
 
 
 def flex_attention(

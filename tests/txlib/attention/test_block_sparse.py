@@ -507,11 +507,12 @@ def test_a_compiler_leaves_the_plan_alone(unchecked, compiler):
 
 
 def test_flex_attention_is_for_rules_on_a_gpu(unchecked):
-    def on(device):
-        return SimpleNamespace(device=torch.device(device))
+    def on(device, head_dim=16):
+        return SimpleNamespace(device=torch.device(device), shape=(1, 1, 4, head_dim))
 
     assert flex.prefers_flex(on("cuda"), causal(), 0.0) and flex.prefers_flex(on("cuda"), None, 0.0)
     assert not flex.prefers_flex(on("cpu"), causal(), 0.0)
+    assert not flex.prefers_flex(on("cuda", head_dim=8), causal(), 0.0)  # it can't be compiled
     assert not flex.prefers_flex(on("cuda"), causal(), 0.1)
     assert not flex.prefers_flex(on("cuda"), causal().dense(4), 0.0)
 
