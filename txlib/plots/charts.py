@@ -49,7 +49,7 @@ def lines(
             for run in np.atleast_2d(y):
                 axes.plot(x, run, label=name, color=ink(color, 3), marker=marker, **over)
                 name = "_"  # only the first run is labeled
-                along += [*run]
+                along += run.tolist()
             across += [*x]
         axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
         axes.margins(y=0.1)

@@ -232,6 +232,16 @@ def test_labels_that_would_overlap_move_apart_both_ways():
     assert sorted(moved[name] for name in ("one", "two", "three")) == pytest.approx([-13, 0, 13])
 
 
+def test_runs_of_one_kind_share_a_color_and_a_name():
+    picture = plots.lines(
+        {"scaled": (range(3), [[3, 2, 1], [4, 2, 2]]), "other": [1, 2]}, title="t", alt="a", xlabel="x", ylabel="y"
+    )
+    (axes,) = picture.figure.axes
+    first, second, other = (line.get_color() for line in axes.lines)
+    assert first == second != other
+    assert sorted(text.get_text() for text in axes.texts) == ["other", "scaled"]
+
+
 def test_a_dashed_line_lies_above_the_other_and_a_mark_has_its_name():
     picture = plots.lines(
         {"over": [1.0, 2.0], "under": [1.0, 2.0]},
