@@ -1,9 +1,12 @@
 """A guess before an experiment, and its result: what both show without a script, and what they refuse."""
 
+import json
+from pathlib import Path
+
 import nbformat
 import pytest
 
-from txcourse.guess import guesses, mark
+from txcourse.guess import guesses, mark, script
 from txcourse.lesson import predict, predicted
 from txcourse.lessons import problems
 
@@ -86,3 +89,16 @@ def test_a_lesson_resolves_its_guesses_and_names_them_alone(code, said, tmp_path
     lesson = nbformat.v4.new_notebook(cells=[first, nbformat.v4.new_code_cell(code)])
     found = list(problems(tmp_path, "01_x", lesson))
     assert len(found) == bool(said) and said in "".join(found)
+
+
+def test_lessons_carry_the_script_of_today():
+    """An output holds the script: after a change of guess.js, `make notebooks` renews the lessons."""
+    found = 0
+    for path in sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", ()):
+                html = "".join(output.get("data", {}).get("text/html", ()))
+                if "txcourse guess" in html:
+                    assert html.endswith(script()), f"{path.name}: {cell['source'][-1]} is older; build it anew"
+                    found += 1
+    assert found >= 7

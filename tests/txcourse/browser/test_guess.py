@@ -1,5 +1,6 @@
 """Guesses in Chromium: chosen with mouse and keyboard, kept by the browser, shown again, counted on the map."""
 
+import nbformat
 import pytest
 
 from txcourse.guess import mark, script
@@ -91,3 +92,39 @@ def test_without_scripts_both_are_text(shown):
     assert "Guess: What does the training loss do" in text and page.get_by_role("listitem").count() == 3
     assert "Right: falls to almost 0. The model reads the answer." in text and "2 guesses" in text
     assert page.get_by_role("radio").count() == 0
+
+
+QUESTION_CODE = """from txcourse.lesson import predict, predicted
+predict("leak", "What does the loss do?", "falls", "stays")"""
+
+
+@pytest.fixture(scope="module")
+def lesson(course):
+    """A notebook of the course, there before Lab makes the learner's copies."""
+    cells = [
+        nbformat.v4.new_code_cell(QUESTION_CODE, id="question"),
+        nbformat.v4.new_code_cell('predicted("leak", "falls")', id="result"),
+        nbformat.v4.new_markdown_cell("The end.", id="end"),
+    ]
+    spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    path = course / "notebooks" / "99_guess.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=spec), path)
+    return f"notebooks/{path.name}"
+
+
+def test_a_guess_in_jupyterlab(lesson, notebook, page, screenshots):
+    opened = notebook(lesson)
+    assert opened.run_all()
+    shown = page.locator(".jp-Notebook:visible")
+    shown.get_by_label("falls").click()
+    page.keyboard.press("ArrowDown")
+    page.screenshot(path=screenshots / "guess.png")
+    assert shown.get_by_label("stays").is_checked()
+    assert shown.get_by_role("status").last.inner_text() == "You guessed: stays. Right: falls."
+    assert len(opened.cells()) == 3, "a key has reached the notebook"
+    opened.save()
+    again = notebook(lesson)
+    assert page.locator(".jp-Notebook:visible").get_by_label("stays").is_checked(), "no kernel has run anything"
+    page.evaluate(f"""() => {again.CURRENT}.content.widgets.forEach(cell => cell.model.trusted = false)""")
+    shown.get_by_text("Right: falls.", exact=True).wait_for()
+    assert shown.get_by_role("radio").count() == 0 and shown.get_by_role("listitem").count() == 2
