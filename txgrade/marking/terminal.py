@@ -71,7 +71,7 @@ def _question(item: Item, items: list[RubricItem]) -> str:
     rubric = f"\n\nRubric:\n{item.rubric}" if item.rubric else ""
     if items and item.request is None:
         rubric += "\n\nRubric items:\n" + "\n".join(f"#{one.number}  {one.points:+g}  {one.text}" for one in items)
-        rubric += f"\n\nType {WITH_RUBRIC}."
+        rubric += "\n\nName them first: `#1 #3 -0.5 why?`"
     return f"\n{'═' * 72}\n{item.prompt or item.title}{rubric}"
 
 
