@@ -136,7 +136,9 @@ class RecurrentLayer(nn.Module):
         inputs: Any = dropout(x, self.dropout, self.training) if self.residual else x
         if lengths is not None:
             inputs = nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        out, new = self.cell(inputs, state if state is None or len(state) > 1 else state[0])
+        # oneDNN has no LSTM of 16 bits on some CPUs, so there the cell computes in 32
+        with torch.autocast("cpu", enabled=False):
+            out, new = self.cell(inputs, state if state is None or len(state) > 1 else state[0])
         if lengths is not None:
             out, _ = nn.utils.rnn.pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
         return x + out if self.residual else out, new if isinstance(new, tuple) else (new,)
