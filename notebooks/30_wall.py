@@ -674,8 +674,8 @@ def layers_needed(apply, n, d=8):
 
 
 # %% [markdown]
-# Four kinds of layer to stack. The dilated one skips positions, ever more of them from layer to layer, as ByteNet does
-# (lesson 02):
+# Four kinds of layer to stack. The third is a **dilated** convolution: its $k$ inputs are further apart in each layer,
+# 1, 3, 9 … positions:
 
 # %%
 kernel = torch.randn(8, 8, 3) / 24**0.5                            # (d, d, k): k = 3
@@ -715,7 +715,11 @@ plots.lines(
 # layers: the price of leaving the square. And the convolution? The table says $\log_k n$, but the measured line is as
 # steep as the recurrent one's: about $n/(k-1)$. It is the *dilated* convolution, whose $k$ inputs stand ever further
 # apart from layer to layer, that needs $\log_3 n$ layers: 2, 3, 4, 5. The paper says so in its text: $O(n/k)$ for
-# contiguous kernels, $O(\log_k n)$ for dilated ones. The library has the formula of how far a stack sees:
+# contiguous kernels, $O(\log_k n)$ for dilated ones.
+#
+# What an output can depend on is its **receptive field**. With $L$ layers of width $k$ it has $1 + L (k - 1)$ positions.
+# With dilation the gaps add up: it grows $k$-fold with each layer where they are $1, k, k^2 \dots$, as here, and about
+# doubles where they are $1, 2, 4 \dots$, whatever $k$ is. The library has the formula:
 
 # %%
 from txlib.layers.convolution import receptive_field
@@ -727,6 +731,11 @@ for n, plain, dilated in zip(lengths, needed["convolutional"], needed["dilated"]
           f"{dilated} dilated ones {wide:3}, one fewer {narrow:3}")
 
 # %% [markdown]
+# Two translators were built of convolutions: ByteNet (Kalchbrenner et al. 2016), dilated by 1, 2, 4 … and without
+# attention, and ConvS2S (Gehring et al. 2017), with attention in every decoder layer. Both are in the library
+# (`txlib.models.ByteNet`, `txlib.models.ConvSeq2Seq`). All positions of a layer are computed at once, so they train in
+# parallel, and their paths are short, but not 1. How they fare against recurrent nets is in lesson 02, section 7.
+#
 # That is the bargain of 2017: no waiting, and a path of one, for a square of scores. At 30 words and a width of 512 the
 # square was 1 % of the block. Nobody had to think about the wall, until texts grew.
 

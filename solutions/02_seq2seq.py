@@ -1,10 +1,11 @@
 # %% [markdown]
 # # Exercise 02 · Sequence to sequence
 #
-# Six tasks, 17 points, about 75 minutes. They use what [lesson 02](../notebooks/02_seq2seq.ipynb) built, in places where
-# the lesson has not been.
+# Seven tasks, 20 points, about 90 minutes. They use what [lesson 02](../notebooks/02_seq2seq.ipynb) built, in places
+# where the lesson has not been. Tasks 1 to 3 are the core and take about 30 minutes; tasks 4 to 7 are for those who want
+# more.
 #
-# Replace each `raise NotImplementedError` by your answer, run the cell, then run the check below it. A check tells you
+# Replace each `raise NotImplementedError` with your answer, run the cell, then run the check below it. A check tells you
 # what differs, and often why. You may check as often as you like.
 
 # %% tags=["parameters"]
@@ -22,7 +23,7 @@ from txgrade import check
 from txgrade import variant
 
 N, SKIP = variant((10, 4), (14, 4), (17, 5), (20, 6))  # the example of task 1
-SHARP = variant(2, 1.5, 2.5, 3)  # of the bell in task 4
+SHARP = variant(2, 1.5, 2.5, 3)  # of the bell in task 5
 
 # %% [markdown]
 # ### Task 1 · A recurrent net with short cuts   ●●○○○ · 8 minutes · 2 points
@@ -253,7 +254,7 @@ def ported(U, W, b, order="rzn", negate=(True, True, True), bias="ih"):
 mistake("port", lambda U, W, b: ported(U, W, b, negate=(False,) * 3),
         "The blocks are in place, but the update gate is still hers: what she keeps, torch forgets. $1 - σ(a) = σ(-a)$.")
 mistake("port", lambda U, W, b: ported(U, W, b, negate=(True, True, False)),
-        "The gate's bias belongs into the sigmoid, too: it has to change its sign with the rest.")
+        "The gate's bias belongs in the sigmoid: it has to change its sign with the rest.")
 mistake("port", lambda U, W, b: ported(U, W, b, negate=(True, False, False)),
         "Only $U_z$ has changed its sign. $W_z$ and $b_z$ stand in the same sigmoid.")
 mistake("port", lambda U, W, b: ported(U, W, b, order="zrn", negate=(False,) * 3),
@@ -286,7 +287,123 @@ def shared_bias(U, W, b):
 alternative("port", shared_bias)
 
 # %% [markdown]
-# ### Task 4 · A window that the decoder moves   ●●●○○ · 12 minutes · 3 points
+# ### Task 4 · An LSTM, by hand   ●●●○○ · 14 minutes · 3 points
+#
+# The LSTM (Hochreiter and Schmidhuber 1997; Gers et al. 2000) is older than the GRU and keeps two things from step to
+# step: the state $h_t$, which it shows, and the **memory cell** $c_t$, to which it *adds*. Both start at 0.
+#
+# $$\begin{aligned}
+# i_t &= \sigma(U_i x_t + W_i h_{t-1} + b_i) &&\text{input: how much of the proposal is added}\\
+# f_t &= \sigma(U_f x_t + W_f h_{t-1} + b_f) &&\text{forget: how much of the memory is kept}\\
+# g_t &= \tanh(U_g x_t + W_g h_{t-1} + b_g) &&\text{the proposal}\\
+# o_t &= \sigma(U_o x_t + W_o h_{t-1} + b_o) &&\text{output: how much of the memory is shown}\\
+# c_t &= f_t \odot c_{t-1} + i_t \odot g_t \qquad h_t = o_t \odot \tanh(c_t)
+# \end{aligned}$$
+#
+# `U`, `W` and `b` hold four blocks of `d` rows each, in PyTorch's order $i, f, g, o$. Return $h_1 \dots h_n$ for a batch.
+# Don't use `nn.LSTM`, `nn.LSTMCell` or their functions: the check compares your numbers with theirs.
+#
+# <details><summary>Hint 1: one product for all four</summary>
+#
+# `x_t @ U.T + h @ W.T + b` has shape `(batch, 4 * d)`; `.chunk(4, dim=-1)` cuts it into its four blocks.
+# </details>
+# <details><summary>Hint 2: the loop</summary>
+#
+# `for x_t in x.unbind(dim=1):` visits the words. Two tensors go from one round to the next, `h` and `c`.
+# </details>
+# <details><summary>Hint 3: what is returned</summary>
+#
+# Collect each `h` in a list. `torch.stack(states, dim=1)` makes a tensor of shape `(batch, length, d)`.
+# </details>
+
+# %% nbgrader={"grade_id": "lstm", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def lstm(
+    x: Float[Tensor, "batch length inputs"],
+    U: Float[Tensor, "4*d inputs"],
+    W: Float[Tensor, "4*d d"],
+    b: Float[Tensor, "4*d"],
+) -> Float[Tensor, "batch length d"]:
+    """All states of an LSTM that starts from zeros."""
+    ### BEGIN SOLUTION
+    h = c = torch.zeros(len(x), W.shape[1])
+    states = []
+    for x_t in x.unbind(dim=1):
+        i, f, g, o = (x_t @ U.T + h @ W.T + b).chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        states.append(h)
+    return torch.stack(states, dim=1)
+    ### END SOLUTION
+
+# %% [markdown]
+# Your own comparison with PyTorch, if you want to see it before the check:
+#
+# ```python
+# theirs = nn.LSTM(5, 4, batch_first=True)
+# U, W, b_ih, b_hh = (weight.detach() for weight in theirs.parameters())
+# x = torch.randn(2, 6, 5)
+# (lstm(x, U, W, b_ih + b_hh) - theirs(x)[0]).abs().max()
+# ```
+
+# %% nbgrader={"grade_id": "check-lstm", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("lstm") as show:
+    for length in (1, 2, 7):
+        d, inputs = show.random_size(3, 5), show.random_size(6, 8)
+        U, W, b = show.randn(4 * d, inputs), show.randn(4 * d, d), show.randn(4 * d)
+        show(lstm(show.randn(2, length, inputs), U, W, b), f"{length} words, {d} units")
+
+# %% tags=["mistakes"]
+forbid("lstm", ("torch.nn.LSTM", "torch.nn.LSTMCell", "torch.lstm", "torch.lstm_cell"), ("aten.lstm", "aten.lstm_cell"))
+
+
+def cells(x, U, W, b, order="ifgo", start=0.0, shown=torch.tanh, proposal=torch.tanh, carry=True, keep=None, out="h"):
+    h = torch.zeros(len(x), W.shape[1])
+    c, states = torch.full_like(h, start), []
+    for x_t in x.unbind(dim=1):
+        part = dict(zip(order, (x_t @ U.T + h @ W.T + b).chunk(4, dim=-1)))
+        i, f, o = (part[name].sigmoid() for name in "ifo")
+        f = keep(i) if keep else f
+        c = (f * c if carry else 0) + i * proposal(part["g"])
+        h = o * shown(c)
+        states.append(h if out == "h" else c)
+    return torch.stack(states, dim=1)
+
+
+mistake("lstm", lambda *args: cells(*args, order="ifog"),
+        "The last two blocks have changed places: PyTorch's order is i, f, g, o.")
+mistake("lstm", lambda *args: cells(*args, order="figo"),
+        "Input and forget gate have changed places: PyTorch's order is i, f, g, o.")
+mistake("lstm", lambda *args: cells(*args, shown=lambda c: c), "The memory is shown through a tanh: $h_t = o_t \odot \tanh(c_t)$.")
+mistake("lstm", lambda *args: cells(*args, proposal=torch.sigmoid),
+        "The proposal g is a tanh, so that it can also take something away. Only the three gates are sigmoids.")
+mistake("lstm", lambda *args: cells(*args, proposal=lambda g: g), "The tanh of the proposal g is missing.")
+mistake("lstm", lambda *args: cells(*args, carry=False), "The memory is made anew at each step. It is *added* to: keep $f_t \odot c_{t-1}$.")
+mistake("lstm", lambda *args: cells(*args, keep=lambda i: 1 - i),
+        "You keep 1 − i of the memory, as a GRU does. An LSTM has a forget gate of its own.")
+mistake("lstm", lambda *args: cells(*args, keep=torch.ones_like),
+        "Nothing is ever forgotten, as in 1997. Here the memory is multiplied by the forget gate.")
+mistake("lstm", lambda *args: cells(*args, out="c"), "You return the memory cells. What an LSTM shows is h.")
+mistake("lstm", lambda x, U, W, b: cells(x, U, 0 * W, b), "The state before is not used: each gate reads the word *and* the last state.")
+mistake("lstm", lambda x, U, W, b: cells(x, U, W, 0 * b), "The bias is missing.")
+mistake("lstm", lambda *args: cells(*args, start=1.0), "The memory starts at 0.")
+
+
+def by_units(x, U, W, b):
+    parts = zip(U.chunk(4), W.chunk(4), b.chunk(4))
+    gates = [lambda x_t, h, u=u, w=w, bias=bias: F.linear(x_t, u, bias) + F.linear(h, w) for u, w, bias in parts]
+    h, c, states = torch.zeros(len(x), W.shape[1]), torch.zeros(len(x), W.shape[1]), []
+    for t in range(x.shape[1]):
+        i, f, g, o = (gate(x[:, t], h) for gate in gates)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+alternative("lstm", by_units)
+
+# %% [markdown]
+# ### Task 5 · A window that the decoder moves   ●●●○○ · 12 minutes · 3 points
 #
 # For a long source it is wasteful to score every word, when most of them are far away from the place that is being
 # translated. In *local attention* (Luong et al. 2015, section 3.2) the decoder first says where it is, at $p$, any number such as
@@ -425,7 +542,7 @@ equivalent("local", "torch.arange(score.shape[1]) - p[:, None] → p[:, None] - 
            "Only the size of the distance and its square are used.")
 
 # %% [markdown]
-# ### Task 5 · How good is an alignment?   ●●●●○ · 14 minutes · 3 points
+# ### Task 6 · How good is an alignment?   ●●●●○ · 14 minutes · 3 points
 #
 # Two people have linked the words of a sentence pair by hand. Links $S$ are *sure*, links $P$ *possible*; a sure link is
 # possible, too, even where $P$ does not repeat it. A model's links $A$ have the **alignment error rate** (Och and Ney 2003)
@@ -563,14 +680,14 @@ for change in ("rows.T @ weights @ columns / rows.sum(dim=0)[:, None] → rows.T
     equivalent("error-rate", change, "A positive factor for each target word doesn't change which source word it looks at most.")
 
 # %% [markdown]
-# ### Task 6 · Investigate: forty steps back   ●●●●● · 21 minutes · 4 points
+# ### Task 7 · Investigate: forty steps back   ●●●●● · 21 minutes · 4 points
 #
 # A sequence is 40 random symbols out of 8. The net below reads it and must say which symbol came *first*. A GRU could do it:
 # hold the update gate at 1. But trained as in the lesson, on 130 batches of 64 sequences, it is no better than guessing: one
-# in eight. Lesson 02 has measured why. So find a way for it to learn.
+# in eight. Lesson 02 has measured why. Find a way for it to learn.
 #
 # Return a trained `Memory`. You may change how it *starts*, what it is *trained on*, and how; not what it *is*. The grader
-# asks it 500 new sequences of 40 symbols: 95 % right gives all points, 50 % give half. Half a minute of computing is allowed.
+# asks it 500 new sequences of 40 symbols: 95% right gives all points, 50% gives half. Half a minute of computing is allowed.
 #
 # This one is open: there are several ways, and they come from different parts of the lesson. When you have found one, try to
 # explain why it helps, with `gradient_by_distance`, and look for a second one.

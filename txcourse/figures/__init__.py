@@ -9,7 +9,7 @@ from txcourse.figures.diagrams import multihead
 from txcourse.figures.experts import experts
 from txcourse.figures.flash import roofline, tiles
 from txcourse.figures.generation import candidates, choices
-from txcourse.figures.language import next_token
+from txcourse.figures.language import next_token, plane
 from txcourse.figures.layers import block, vectors
 from txcourse.figures.low_rank import products
 from txcourse.figures.positions import entrances, rearranging, turns
@@ -40,6 +40,7 @@ __all__ = [
     "multihead",
     "next_token",
     "pipeline",
+    "plane",
     "ponder",
     "products",
     "reach",

@@ -1,12 +1,12 @@
-"""A decoder that predicts each next token, as a drawing."""
+"""A decoder that predicts each next token, and words as points in a plane."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.patches import FancyBboxPatch
 
 from txcourse.figures.shapes import arrow, box
-from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, ink, panels
 
 READ, PREDICTED, SEEN = PALETTE[5], PALETTE[4], PALETTE[0]
 
@@ -45,4 +45,25 @@ def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -
                 box(axes, query, place, 0.66, 0.6, text, color, pad=0.03, family="monospace", fontsize=12)
         for place, text in ((0.0, "it reads"), (2.65, "blocks,\nlooking\nback only"), (5.3, "it is to\npredict")):
             axes.text(-0.75, place, text, ha="right", va="center", color=GRAY)
+        return Picture(figure, alt)
+
+
+def plane(kinds: Mapping[str, Mapping[str, tuple[float, float] | Sequence[float]]], *, title: str, alt: str) -> Picture:
+    """Words as points, a color for each kind.
+
+    Args:
+        kinds: name → word → its place in the plane.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    with drawing():
+        figure, (axes,) = panels(width=6.4, height=4.6)
+        for (kind, words), color in zip(kinds.items(), PALETTE, strict=False):
+            for word, (x, y) in words.items():
+                axes.plot(x, y, "o", color=color, markersize=5)
+                axes.annotate(word, (x, y), (4, 3), textcoords="offset points", color=ink(color), fontsize=10)
+            axes.plot([], [], "o", color=color, label=kind)
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        axes.set(xticks=[], yticks=[], aspect="equal")
+        axes.margins(0.12)
+        axes.set_title(title)
         return Picture(figure, alt)

@@ -28,38 +28,39 @@ def recurrent_translator(
     weights: Float[Tensor, " source"] | None = None,
     step: int = 0,
 ) -> Picture:
-    """An encoder that reads from left to right below, a decoder that writes above, and what passes between them.
+    """An encoder that reads in both directions below, a decoder that writes above, and what passes between them.
 
     Args:
         source, target: the words.
-        weights: of the encoder's states when word `step` of the target is written. The encoder then reads in both
-            directions (Bahdanau et al. 2015, figure 1). None: one vector, its last state, for all words of the target.
+        weights: of the encoder's states when word `step` of the target is written (Bahdanau et al. 2015, figure 1); the
+            decoder's state before it asks. None: one vector for all words of the target, from the states at both ends.
         step: the word that the weights belong to, from 0.
         title: what to see. alt: the same for a reader who cannot see it.
     """
     across = BESIDE * max(len(source), len(target))
     places = [BESIDE * number + (across - BESIDE * len(source)) / 2 for number in range(len(source))]
     with drawing():
-        figure, (axes,) = panels(width=across + 0.4, height=4.6)
-        axes.set(xlim=(-BESIDE / 2 - 0.1, across - BESIDE / 2 + 0.1), ylim=(-0.2, 4.1), aspect="equal")
+        figure, (axes,) = panels(width=across + 1.1, height=4.6)
+        axes.set(xlim=(-BESIDE - 0.4, across - BESIDE / 2 + 0.1), ylim=(-0.2, 4.1), aspect="equal")
         axes.axis("off")
         for number, (x, word) in enumerate(zip(places, source, strict=True), start=1):
             axes.text(x, 0, word, ha="center", va="center", style="italic")
             arrow(axes, (x, 0.15), (x, ENCODER_ROW - 0.2), head=9)
             box(axes, x, ENCODER_ROW, WIDTH, HEIGHT, f"$h_{{{number}}}$", STATE)
             if number > 1:
-                _between(axes, x, ENCODER_ROW, both=weights is not None)
+                _between(axes, x, ENCODER_ROW, both=True)
+        box(axes, -BESIDE, DECODER_ROW, WIDTH, HEIGHT, "$s_0$", DECODER)
         for number, word in enumerate(target, start=1):
             x = BESIDE * (number - 1)
             asked = weights is None or number == step + 1
             axes.text(x, 3.75, word, ha="center", va="center", style="italic", color="black" if asked else GRAY)
             arrow(axes, (x, DECODER_ROW + 0.2), (x, 3.6), head=9)
             box(axes, x, DECODER_ROW, WIDTH, HEIGHT, f"$s_{{{number}}}$", DECODER)
+            _between(axes, x, DECODER_ROW)
             if number > 1:
-                _between(axes, x, DECODER_ROW)
                 arrow(axes, (x - BESIDE + 0.15, 3.6), (x - 0.32, DECODER_ROW + 0.2), "#bdbdbd", width=1, head=8)
         if weights is None:
-            _one_vector(axes, places[-1], [BESIDE * number for number in range(len(target))])
+            _one_vector(axes, places, [BESIDE * number for number in range(-1, len(target))])
         else:
             _mixture(axes, places, weights, BESIDE * step, step + 1)
         headline(figure, title)
@@ -119,24 +120,28 @@ def _between(axes: Axes, x: float, y: float, *, both: bool = False) -> None:
         arrow(axes, (a, y + shift), (b, y + shift), head=9)
 
 
-def _one_vector(axes: Axes, last: float, targets: Sequence[float]) -> None:
-    """The last state, and the one vector that all steps of the decoder read."""
-    box(axes, last, CONTEXT_ROW - 0.1, 0.5, 0.36, "$c$", CONTEXT, fontsize=14)
-    arrow(axes, (last, ENCODER_ROW + 0.2), (last, CONTEXT_ROW - 0.35), CONTEXT, width=3, head=14)
+def _one_vector(axes: Axes, places: Sequence[float], targets: Sequence[float]) -> None:
+    """The states at both ends, and the one vector that all steps of the decoder read."""
+    middle = (places[0] + places[-1]) / 2
+    box(axes, middle, CONTEXT_ROW - 0.1, 0.5, 0.36, "$c$", CONTEXT, fontsize=14)
+    for end, side in (places[0], -1), (places[-1], 1):
+        arrow(axes, (end, ENCODER_ROW + 0.2), (middle + 0.32 * side, CONTEXT_ROW - 0.1), CONTEXT, width=3, head=14)
     rail = CONTEXT_ROW + 0.42
-    axes.plot([last, last], [CONTEXT_ROW + 0.12, rail], color=CONTEXT, linewidth=3)
-    axes.plot([min(targets), max(*targets, last)], [rail, rail], color=CONTEXT, linewidth=3, solid_capstyle="round")
+    axes.plot([middle, middle], [CONTEXT_ROW + 0.12, rail], color=CONTEXT, linewidth=3)
+    axes.plot([min(targets), max(targets)], [rail, rail], color=CONTEXT, linewidth=3, solid_capstyle="round")
     for x in targets:
         arrow(axes, (x, rail), (x, DECODER_ROW - 0.2), CONTEXT, width=2, head=12)
 
 
 def _mixture(axes: Axes, places: Sequence[float], weights: Tensor, x: float, number: int) -> None:
-    """All states, each as thick as its weight, and their mixture, which one step of the decoder reads."""
+    """All states, each as thick as its weight, and their mixture, which one step of the decoder asks for and reads."""
     for place, weight in zip(places, weights.tolist(), strict=True):
         line: dict[str, Any] = {"linewidth": 0.6 + 7 * weight, "alpha": 0.35 + 0.65 * weight, "zorder": 1}
         axes.plot([place, x], [ENCODER_ROW + 0.2, CONTEXT_ROW + 0.05], color=CONTEXT, solid_capstyle="round", **line)
-        side = -1 if place < x else 1  # where the line does not go
-        label = place + 0.1 * side, ENCODER_ROW + 0.34
-        axes.text(*label, f"{weight:.2f}", ha="right" if side < 0 else "left", va="center", fontsize=10)
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+        label = place, ENCODER_ROW + 0.36
+        axes.text(*label, f"{weight:.2f}", ha="center", va="center", fontsize=10, zorder=6, bbox=ground)
     box(axes, x, CONTEXT_ROW + 0.15, 0.5, 0.36, f"$c_{{{number}}}$", CONTEXT, fontsize=14)
+    arrow(axes, (x - BESIDE, DECODER_ROW - 0.2), (x - 0.32, CONTEXT_ROW + 0.2), PALETTE[1], width=2, head=12)
+    axes.text(x - BESIDE + 0.1, CONTEXT_ROW + 0.42, "asks", color=PALETTE[1], ha="right", va="center")
     arrow(axes, (x, CONTEXT_ROW + 0.4), (x, DECODER_ROW - 0.2), CONTEXT, width=3, head=14)

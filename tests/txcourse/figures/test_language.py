@@ -21,3 +21,12 @@ def test_the_highlighted_place_sees_itself_and_the_past():
 def test_next_token_names_a_place_that_is_not_there(tokens, highlight):
     with pytest.raises(ValueError, match=f"highlight={highlight}"):
         figures.next_token(tokens, highlight=highlight, title="", alt="")
+
+
+def test_words_of_a_kind_have_its_color():
+    kinds = {"numbers": {"two": (0.0, 1.0), "three": (0.5, 1.0)}, "peoples": {"orcs": (3.0, 0.0)}}
+    (axes,) = figures.plane(kinds, title="kinds", alt="a plane").axes
+    points = {tuple(line.get_xydata()[0]): line.get_color() for line in axes.lines if len(line.get_xdata())}
+    assert points.keys() == {(0.0, 1.0), (0.5, 1.0), (3.0, 0.0)}
+    assert points[0.0, 1.0] == points[0.5, 1.0] != points[3.0, 0.0]
+    assert {text.get_text(): text.xy for text in axes.texts} == kinds["numbers"] | kinds["peoples"]

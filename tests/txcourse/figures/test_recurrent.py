@@ -21,14 +21,14 @@ def arrows(axes, color=None):
     return [(text.xyann, text.xy) for text in found if color in (None, text.arrowprops["color"])]
 
 
-def test_one_vector_goes_from_the_last_state_to_every_step():
+def test_one_vector_goes_from_both_ends_to_every_step():
     (axes,) = figures.recurrent_translator(SOURCE, TARGET, title="t", alt="a").axes
-    assert {*SOURCE, *TARGET, "$c$", "$h_{3}$", "$s_{4}$"} <= set(labels(axes))
-    (start, _), *given = arrows(axes, CONTEXT)
+    assert {*SOURCE, *TARGET, "$c$", "$h_{3}$", "$s_0$", "$s_{4}$"} <= set(labels(axes))
+    (first, _), (last, _), *given = arrows(axes, CONTEXT)
     states = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
-    last = max(patch.get_x() + patch.get_width() / 2 for patch in states if patch.get_y() < 1)
-    assert start[0] == pytest.approx(last)
-    assert len(given) == len(TARGET) and len({end[0] for _, end in given}) == len(TARGET)
+    middles = [patch.get_x() + patch.get_width() / 2 for patch in states if patch.get_y() < 1]
+    assert (first[0], last[0]) == pytest.approx((min(middles), max(middles)))
+    assert len({end[0] for _, end in given}) == len(given) == 1 + len(TARGET)  # s_0 too
 
 
 def test_a_mixture_is_drawn_as_thick_as_its_weights():
@@ -39,17 +39,18 @@ def test_a_mixture_is_drawn_as_thick_as_its_weights():
     assert {"$c_{2}$", "0.10", "0.70", "0.20"} <= set(labels(axes))
     ((start, end),) = arrows(axes, CONTEXT)  # to the one step that asked
     assert start[0] == end[0] and "$c$" not in labels(axes)
+    ((asks, answered),) = arrows(axes, PALETTE[1])  # the state before it
+    assert asks[0] < answered[0] < start[0]
 
 
-def test_both_directions_are_drawn_with_attention_only():
+def test_the_encoder_reads_in_both_directions():
     plain = figures.recurrent_translator(SOURCE, TARGET, title="t", alt="a").axes[0]
     attending = figures.recurrent_translator(SOURCE, TARGET, weights=torch.ones(3) / 3, title="t", alt="a").axes[0]
 
     def backwards(axes):
         return sum(end[0] < start[0] and end[1] < 1 for start, end in arrows(axes))
 
-    assert backwards(plain) == 0
-    assert backwards(attending) == len(SOURCE) - 1
+    assert backwards(plain) == backwards(attending) == len(SOURCE) - 1
 
 
 def test_what_the_last_place_depends_on_is_colored():

@@ -1,0 +1,49 @@
+"""Write looking_back.json: which nets of lesson 02 remember a first token or reverse letters, three seeds each.
+
+    python data/looking_back.py 0 1 2
+
+It takes about three CPU-minutes per seed. `recorded.py` does the work.
+"""
+
+import math
+from typing import Any
+
+import torch
+from recorded import Runs, record_seeds
+
+RUNS = Runs(__file__, "02_seq2seq")
+READERS = "Plain", "Gated", "held", "shut", "identity"
+TRANSLATORS = "Translator", "Attending"
+LENGTHS = 4, 8, 12, 16, 24
+
+
+def remember(lesson: dict[str, Any], name: str, seed: int) -> dict[str, list[float]]:
+    """Train one reader; return what it knows after each span, and log10 of its gradients, new and trained."""
+    torch.manual_seed(seed)
+    new = lesson["gradient_by_distance"](lesson["Reader"](lesson[name]))
+    reader = lesson["learn_beginnings"](lesson[name], seed)
+    return {
+        "known": lesson["share_known"](reader),
+        "new": list(map(math.log10, new)),
+        "trained": list(map(math.log10, lesson["gradient_by_distance"](reader))),
+    }
+
+
+def reverse(lesson: dict[str, Any], name: str, seed: int) -> list[float]:
+    """Train one translator; return its share of right letters at each length."""
+    translator = lesson["learn_to_reverse"](lesson[name], seed)
+    return [lesson["letters_right"](translator, length) for length in LENGTHS]
+
+
+def record(seed: int) -> None:
+    """Record all nets with this seed."""
+    torch.set_num_threads(1)
+    lesson = RUNS.lesson()
+    for name in READERS:
+        RUNS.record(lambda name=name: remember(lesson, name, seed), "first token", name, seed)
+    for name in TRANSLATORS:
+        RUNS.record(lambda name=name: reverse(lesson, name, seed), "reversal", name, seed)
+
+
+if __name__ == "__main__":
+    record_seeds(record)

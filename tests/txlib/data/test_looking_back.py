@@ -1,0 +1,36 @@
+"""What is kept of the runs of lesson 02: those that its script makes; its letters are reversed."""
+
+import random
+
+import looking_back
+import pytest
+import torch
+
+
+def test_the_shipped_runs_are_those_of_the_script():
+    kept = looking_back.RUNS.kept()
+    assert kept["first token"].keys() == set(looking_back.READERS)
+    assert kept["reversal"].keys() == set(looking_back.TRANSLATORS)
+    for runs in kept.values():
+        assert all(seeds.keys() == {"0", "1", "2"} for seeds in runs.values())
+    assert all(len(right) == len(looking_back.LENGTHS) for run in kept["reversal"].values() for right in run.values())
+
+
+@pytest.mark.slow
+def test_the_target_is_the_source_backward(lesson):
+    batch = lesson["reversals"]([5, 2], random.Random(0))
+    for source, target, mask in zip(batch.input_ids, batch.labels, batch.attention_mask, strict=True):
+        letters = int(mask.sum()) - 1
+        assert torch.equal(source[:letters].flip(0), target[:letters])
+
+
+@pytest.mark.slow
+def test_gates_are_held_and_shut_by_their_bias(lesson):
+    x = torch.zeros(1, 8)
+    h = torch.ones(1, 8)
+    for name, kept in ("held", 0.95), ("shut", 0.05):
+        torch.manual_seed(0)
+        cell = lesson[name](8)
+        torch.nn.init.zeros_(cell.W.weight)
+        z = torch.sigmoid(cell.U(x) + cell.W(h)).chunk(3, dim=-1)[1]
+        assert z.mean().item() == pytest.approx(kept, abs=0.03)
