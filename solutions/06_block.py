@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Exercise 06 · The block
 #
-# Six tasks, 15 points, about 65 minutes. They belong to lesson [06 The block](../notebooks/06_block.ipynb). Run the
+# Six tasks, 15 points, about 60 minutes. They belong to lesson [06 The block](../notebooks/06_block.ipynb). Run the
 # cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
-# like.
+# like. Tasks 1 to 3 are the core, about 30 minutes; the others are for those who want more.
 #
-# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
+# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher, if you
+# have one.
 
 # %% tags=["parameters"]
 seed = 0
@@ -18,12 +19,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from txgrade import Inputs, check
+from txgrade import check
 
 # %% [markdown]
 # ### Task 1 · A norm for each head   ●●○○○ · 10 minutes · 3 points
 #
-# Very large models normalise queries and keys once more, *each head by itself*, so that no score explodes (Dehghani et
+# Very large models normalize queries and keys once more, *each head by itself*, so that no score explodes (Dehghani et
 # al. 2023 call it QK-norm). `x` holds the queries of all heads side by side: head $t$ has the entries from $t\,d_k$ to
 # $(t + 1)\,d_k - 1$, with $d_k$ = `d_model / heads`. Give the part of each head in each word mean 0 and variance 1,
 # then apply gain and bias. All heads share them; they are $d_k$ long:
@@ -50,7 +51,7 @@ from txgrade import Inputs, check
 def head_norm(
     x: Float[Tensor, "batch n d_model"], heads: int, gain: Float[Tensor, "d_k"], bias: Float[Tensor, "d_k"], eps: float
 ) -> Float[Tensor, "batch n d_model"]:
-    """Each head of each word normalised by itself, times gain, plus bias."""
+    """Each head of each word normalized by itself, times gain, plus bias."""
     ### BEGIN SOLUTION
     x = x.unflatten(-1, (heads, -1))                               # (batch, n, heads, d_k)
     mean = x.mean(dim=-1, keepdim=True)                            # (batch, n, heads, 1)
@@ -69,7 +70,7 @@ with check("head-norm") as show:
     show(head_norm(0.1 * show.randn(2, 3, heads * d), heads, gain, bias, 0.01), "small vectors, eps = 0.01")
 
 # %% tags=["mistakes"]
-from txgrade import alternative, equivalent, forbid, measured, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 forbid("head-norm", ("torch.nn.functional.layer_norm", "torch.layer_norm", "LayerNorm", "native_layer_norm", "group_norm",
@@ -78,7 +79,7 @@ forbid("head-norm", ("torch.nn.functional.layer_norm", "torch.layer_norm", "Laye
         "aten.layer_norm", "aten.group_norm", "aten.instance_norm", "aten.batch_norm", "aten._fused_rms_norm"))
 
 
-def normalised(x, dim, eps, correction=0):
+def normalized(x, dim, eps, correction=0):
     mean, variance = x.mean(dim=dim, keepdim=True), x.var(dim=dim, keepdim=True, correction=correction)
     return (x - mean) / (variance + eps).sqrt()
 
@@ -121,20 +122,20 @@ def per_head(norm):
 
 
 def over(dim):
-    return per_head(lambda x, gain, bias, eps: gain * normalised(x, dim, eps) + bias)
+    return per_head(lambda x, gain, bias, eps: gain * normalized(x, dim, eps) + bias)
 
 
 def woven(x, heads, gain, bias, eps):
     x = x.unflatten(-1, (-1, heads)).mT                             # as if neighbours belonged to different heads
-    return (gain * normalised(x, -1, eps) + bias).mT.flatten(-2)
+    return (gain * normalized(x, -1, eps) + bias).mT.flatten(-2)
 
 
 mistake("head-norm", over(0),
         "Mean and variance run over the *first* axis, the batch. Then a word's result depends on other sentences. "
-        "Each head of each word is normalised by itself: use the last axis, once heads have an axis of their own.")
+        "Each head of each word is normalized by itself: use the last axis, once heads have an axis of their own.")
 mistake("head-norm", over(1),
         "Mean and variance run along the sentence. Then a word's result depends on its neighbours and on the padding. "
-        "Each head of each word is normalised by itself.")
+        "Each head of each word is normalized by itself.")
 mistake("head-norm", over(-2),
         "Mean and variance run over the *heads*: you took the mean of one entry of all heads. It is the entries of one head "
         "that share a mean.")
@@ -146,14 +147,14 @@ mistake("head-norm", per_head(over_everything),
 mistake("head-norm", woven,
         "You cut the vector the wrong way: as if neighbouring entries belonged to different heads. The entries of a head stand "
         "side by side, so the heads are the *first* of the two new axes.")
-mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, eps, correction=1) + bias),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalized(x, -1, eps, correction=1) + bias),
         "The variance is divided by $d_k$ − 1. Norms use the biased one, divided by $d_k$: `correction=0`.")
 mistake("head-norm", per_head(eps_outside),
         "`eps` stands outside the root. Add it to the variance first, then take the root: with small vectors that is "
         "a great difference.")
-mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, 0.0) + bias),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalized(x, -1, 0.0) + bias),
         "`eps` is not used. With these small vectors it makes a difference: add it to the variance.")
-mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, 1e-5) + bias),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalized(x, -1, 1e-5) + bias),
         "Your eps is always 0.00001, as `F.layer_norm` has it unless told otherwise. Use the `eps` you are given.")
 mistake("head-norm", per_head(by_std),
         "Two slips in one: `std` divides by $d_k$ − 1 unless you say `correction=0`, and `eps` is added outside the root. "
@@ -173,7 +174,7 @@ mistake("head-norm", per_head(root_mean_square),
 
 
 def flattened(first_axis):
-    return lambda *args: per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, eps) + bias)(*args).flatten(first_axis)
+    return lambda *args: per_head(lambda x, gain, bias, eps: gain * normalized(x, -1, eps) + bias)(*args).flatten(first_axis)
 
 
 for first_axis in (0, 1):
@@ -181,30 +182,30 @@ for first_axis in (0, 1):
             "The numbers are right, but you have joined too many axes. Words stay apart: `flatten(-2)` joins heads and entries.")
 mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * (x - x.mean(-1, keepdim=True)) + bias),
         "You subtract the mean, but don't divide by the standard deviation.")
-mistake("head-norm", per_head(lambda x, gain, bias, eps: bias - gain * normalised(x, -1, eps)),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: bias - gain * normalized(x, -1, eps)),
         "The sign is turned round: it is `x - mean`, not `mean - x`.")
-mistake("head-norm", per_head(lambda x, gain, bias, eps: normalised(x, -1, eps)),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: normalized(x, -1, eps)),
         "Gain and bias are missing: multiply by the one, then add the other.")
-mistake("head-norm", per_head(lambda x, gain, bias, eps: normalised(x, -1, eps) + bias),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: normalized(x, -1, eps) + bias),
         "The gain is missing: multiply each entry by it, before the bias is added.")
-mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, eps)),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalized(x, -1, eps)),
         "The bias is missing: add it at the end.")
-mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * (normalised(x, -1, eps) + bias)),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * (normalized(x, -1, eps) + bias)),
         "The gain multiplies the bias, too. Multiply by the gain first, then add the bias.")
 mistake("head-norm", lambda x, heads, gain, bias, eps: per_head(
-            lambda y, g, b, e: g * normalised(y, -1, e) + b)(x, heads, gain, bias, eps).unflatten(-1, (heads, -1)),
+            lambda y, g, b, e: g * normalized(y, -1, e) + b)(x, heads, gain, bias, eps).unflatten(-1, (heads, -1)),
         "The numbers are right, but the heads still have an axis of their own. Join them again, with `flatten(-2)`.")
 alternative("head-norm", per_head(lambda x, gain, bias, eps: F.layer_norm(x, gain.shape, gain, bias, eps)))
-alternative("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, eps) + bias))
+alternative("head-norm", per_head(lambda x, gain, bias, eps: gain * normalized(x, -1, eps) + bias))
 equivalent("head-norm", "(x - mean).square → (mean - x).square", "A square has no sign.")
 
 # %% [markdown]
-# ### Task 2 · Two younger wirings   ●●●○○ · 12 minutes · 3 points
+# ### Task 2 · Two newer wirings   ●●●○○ · 12 minutes · 3 points
 #
 # Pre-norm and post-norm are not the only ways to wire a block.
 #
 # - `"parallel"` (GPT-J; PaLM, Chowdhery et al. 2022): there is *one* norm, `norms[0]`. Attention and the network both
-#   read the normalised stream, so they can run at the same time. What both say is added to the stream.
+#   read the normalized stream, so they can run at the same time. The outputs of both are added to the stream.
 # - `"sandwich"` (Gemma 2 has it): two sub-layers in turn, attention, then the network. Each has a norm before it *and*
 #   one after it, both on the branch. Attention has `norms[0]` before and `norms[1]` after it, the network `norms[2]`
 #   and `norms[3]`.
@@ -276,9 +277,9 @@ def in_turn(x, a, f, norms, drop):
 
 
 mistake("wired", either(in_turn),
-        "In parallel, the network reads the stream *after* attention was added. Both read the same normalised stream.")
+        "In parallel, the network reads the stream *after* attention was added. Both read the same normalized stream.")
 mistake("wired", either(lambda x, a, f, n, drop: x + drop(f(a(n[0](x))))),
-        "In parallel, the network reads what attention says. Both read the normalised stream, and both are added to `x`.")
+        "In parallel, the network reads what attention says. Both read the normalized stream, and both are added to `x`.")
 mistake("wired", either(lambda x, a, f, n, drop: drop(a(n[0](x))) + drop(f(n[0](x)))),
         "The parallel block has no residual: `x` itself is not added.")
 mistake("wired", either(lambda x, a, f, n, drop: n[0](x) + drop(a(n[0](x))) + drop(f(n[0](x)))),
@@ -640,101 +641,96 @@ def by_search(d_model, d_ff):
 alternative("crossover", by_search)
 
 # %% [markdown]
-# ### Task 6 · Open investigation: a hundred steps   ●●●●○ · 15 minutes · 2 points
+# ### Task 6 · Where does the gradient go?   ●●●○○ · 8 minutes · 2 points
 #
-# A loss has 200 weights. Along each it is a valley, some up to ten thousand times steeper than others, and only noisy
-# gradients are seen. Adam has 100 steps to come down from 0, and you tell it how: return the learning rate of each step,
-# and Adam's $\beta_1$ and $\beta_2$. Below, `losses` makes up such losses, and `left_by_adam` walks down them.
+# The lesson measured how large the gradient of each block is. Measure it for any stack. `blocks` are modules, called one
+# after the other; `x` goes into the first. The loss is the mean squared difference between what comes out of the last
+# one and `target`. Return for each block the norm of its gradient: the root of the sum of the squares of all gradients
+# of all its parameters. A block without parameters has the norm 0.
 #
-# The grader runs your schedule on 40 losses of its own. It measures the loss that is left after the last step, as a share
-# of the loss at a distance of 1 from the bottom, and takes the mean. Plain gradient descent at its best fixed rate leaves
-# 0.005. Adam at its best fixed rate leaves 0.0009, whatever its $\beta$; below 0.003 earns half of the points. Below
-# 0.0006 earns all, so a fixed rate won't do.
+# Whatever gradients the blocks hold from before must not count.
 #
-# Any schedule is right that gets there. Try it out in a cell of your own first:
+# <details><summary>Hint 1: where are the gradients?</summary>
 #
-# ```python
-# at_home = losses(Inputs(1, "at home"))                           # another number makes up other losses
-# left_by_adam(*schedule(100), *at_home).mean(dim=1)               # after each step
-# ```
+# After `loss.backward()`, each parameter has them in its `.grad`.
+# </details>
+# <details><summary>Hint 2: what was there before?</summary>
 #
-# Plot the loss against the step, for several fixed rates. Where does Adam stop falling, and why there? What could you
-# change *during* the walk? What does the bias correction do to the first ten steps?
+# `backward` *adds* to what `.grad` holds. Each block has a `zero_grad()`.
+# </details>
+# <details><summary>Hint 3: one number per block</summary>
+#
+# Squares are added up over all parameters of the block; the root comes last.
+# </details>
 
-# %%
-def losses(private: Inputs) -> tuple[Float[Tensor, "loss weight"], Float[Tensor, "loss weight"], Float[Tensor, "step loss weight"]]:
-    """Forty losses: how steep each weight's valley is, where its bottom lies, and the noise of the gradient at each step."""
-    steepness, bottom = 10 ** (4 * private.rand(40, 200) - 3), private.randn(40, 200)
-    return steepness, bottom, 0.1 * steepness.sqrt() * private.randn(100, 40, 200)
-
-
-def left_by_adam(
-    rates: Float[Tensor, "step"], beta1: float, beta2: float,
-    steepness: Float[Tensor, "loss weight"], bottom: Float[Tensor, "loss weight"], noise: Float[Tensor, "step loss weight"],
-) -> Float[Tensor, "step loss"]:
-    """Adam's walk: what is left of each loss after each step, as a share of the loss at a distance of 1."""
-    w, m, v, left = torch.zeros_like(bottom), torch.zeros_like(bottom), torch.zeros_like(bottom), []
-    for t, (rate, blur) in enumerate(zip(rates, noise, strict=True), 1):
-        g = steepness * (w - bottom) + blur
-        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-        w = w - rate * (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + 1e-9)
-        left.append((steepness * (w - bottom).square()).sum(dim=1) / steepness.sum(dim=1))
-    return torch.stack(left)
-
-# %% nbgrader={"grade_id": "descend", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def schedule(steps: int) -> tuple[Float[Tensor, "step"], float, float]:
-    """The learning rate of each step, and Adam's beta 1 and beta 2."""
+# %% nbgrader={"grade_id": "block-gradients", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def gradient_norms(
+    blocks: list[torch.nn.Module], x: Float[Tensor, "batch d_model"], target: Float[Tensor, "batch d_model"]
+) -> list[float]:
+    """The norm of each block's gradient."""
     ### BEGIN SOLUTION
-    rates = 0.12 * (1 - torch.arange(steps) / steps)               # they fall to 0, so that the noise averages out
-    return rates, 0.9, 0.98
+    for block in blocks:
+        block.zero_grad()
+        x = block(x)                                               # (batch, d_model)
+    F.mse_loss(x, target).backward()
+    return [sum(weight.grad.square().sum().item() for weight in block.parameters()) ** 0.5 for block in blocks]
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-descend", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("descend", operators=False) as show:
-    rates, *betas = schedule(100)
-    show.weights({"rates": torch.as_tensor(rates, dtype=torch.float32), "betas": torch.tensor(betas, dtype=torch.float32)},
-                 "your schedule for 100 steps")
+# %% nbgrader={"grade_id": "check-block-gradients", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("block-gradients", rtol=1e-4) as show:
+    d = show.random_size(3, 5)
+    blocks = [torch.nn.Linear(d, d), torch.nn.Tanh(), torch.nn.Linear(d, d), torch.nn.Linear(d, d, bias=False)]
+    for block in blocks:
+        for weight in block.parameters():
+            weight.data = show.randn(*weight.shape)
+    x, target = show.randn(4, d), show.randn(4, d)
+    show(gradient_norms(blocks[:1], x, target), "one linear layer")
+    show(gradient_norms(blocks, x, target), "three linear layers and a tanh")
+    show(gradient_norms(blocks, x, target), "the same once more")
 
 # %% tags=["mistakes"]
-import math
+def norms(loss=F.mse_loss, zero=True, of=lambda grads: sum(g.square().sum().item() for g in grads) ** 0.5):
+    """The norms with another part."""
+    def measured_norms(blocks, x, target):
+        for block in blocks:
+            if zero:
+                block.zero_grad()
+            x = block(x)
+        loss(x, target).backward()
+        return [of([weight.grad for weight in block.parameters()]) for block in blocks]
+    return measured_norms
 
 
-@torch.no_grad()
-def loss_left(shown, private):
-    rates, betas = shown[0]["rates"], shown[0]["betas"]
-    if rates.shape != (100,) or betas.shape != (2,):
-        return 0, f"Return 100 rates, in one row, and two numbers; yours are {tuple(rates.shape)} and {tuple(betas.shape)}."
-    if not ((betas >= 0) & (betas < 1)).all():
-        return 0, "Adam's two betas are at least 0, and less than 1."
-    left = left_by_adam(rates, *betas.tolist(), *losses(private))[-1].mean().item()
-    return 1 if left < 0.0006 else 0.5 if left < 0.003 else 0, f"On average {left:.5f} of the loss is left."
+mistake("block-gradients", norms(zero=False),
+        "Gradients from an earlier call are counted again: `backward` adds to what `.grad` holds. Call `zero_grad()` first.")
+mistake("block-gradients", norms(of=lambda grads: sum(g.square().sum().item() for g in grads)),
+        "The root is missing: the norm is the root of the sum of the squares.")
+mistake("block-gradients", norms(of=lambda grads: sum(g.norm().item() for g in grads)),
+        "You add up the norms of the parameters. Add up the *squares*, and take the root of the sum.")
+mistake("block-gradients", norms(of=lambda grads: grads[0].norm().item() if grads else 0.0),
+        "Only the first parameter of each block counts. A linear layer also has a bias.")
+mistake("block-gradients", norms(of=lambda grads: (
+            torch.cat([g.flatten() for g in grads]).square().mean().sqrt().item() if grads else 0.0)),
+        "You take the root of the *mean* square. The norm adds up the squares.")
+mistake("block-gradients", norms(loss=lambda x, target: F.mse_loss(x, target, reduction="sum")),
+        "The loss is the *mean* of the squared differences, over all numbers. You add them up.")
+mistake("block-gradients", norms(loss=F.l1_loss), "The loss is the mean of the *squared* differences.")
+mistake("block-gradients", norms(loss=lambda x, target: x.sum()), "The loss is missing: you differentiate the output itself.")
+mistake("block-gradients", lambda blocks, x, target: norms()(blocks, x, target)[::-1],
+        "The order is turned round. The first number belongs to the block that `x` enters.")
+mistake("block-gradients", lambda blocks, x, target: [norm for norm in norms()(blocks, x, target) if norm],
+        "A block is missing: one without parameters has the norm 0.")
 
 
-def half_a_cosine(steps):
-    return 0.06 * (1 + torch.cos(math.pi * torch.arange(steps) / steps)), 0.9, 0.98
+def by_autograd(blocks, x, target):
+    for block in blocks:
+        x = block(x)
+    weights = [weight for block in blocks for weight in block.parameters()]
+    grads = dict(zip(weights, torch.autograd.grad(F.mse_loss(x, target), weights), strict=True))
+    return [sum(grads[weight].square().sum().item() for weight in block.parameters()) ** 0.5 for block in blocks]
 
 
-measured("descend", loss_left)
-for rate in (0.04, 0.05, 0.06, 0.1):
-    for beta2 in (0.98, 0.99, 0.999):
-        mistake("descend", lambda steps, rate=rate, beta2=beta2: (rate * torch.ones(steps), 0.9, beta2),
-                "Adam at a fixed rate: it comes near the bottom, and then the noise keeps it in motion. Let the rate fall.")
-for rate in (0.001, 0.003, 0.01):
-    mistake("descend", lambda steps, rate=rate: (rate * torch.ones(steps), 0.9, 0.999),
-            "The rate is too low. A step of Adam's is about as long as its rate, and 100 of them have to reach the bottom.")
-mistake("descend", lambda steps: (torch.ones(steps), 0.9, 0.98),
-        "The rate is too high: the steps are longer than the way, and each jumps across the valley.")
-mistake("descend", lambda steps: (0.12 * torch.arange(steps) / steps, 0.9, 0.98),
-        "The rate grows. So the last steps are the longest, just where the noise should average out.")
-mistake("descend", lambda steps: (0.12 * (1 - torch.arange(steps) / steps), 0.98, 0.9),
-        "The two betas are exchanged. Momentum that remembers 50 steps runs past the bottom.")
-mistake("descend", lambda steps: (0.12 * 0.8 ** torch.arange(steps), 0.9, 0.98),
-        "The rate falls too soon: it is used up before the bottom is reached.")
-mistake("descend", lambda steps: (0.12 * (1 - torch.arange(steps - 1) / steps), 0.9, 0.98),
-        "There is one rate too few: each of the 100 steps has its own.")
-alternative("descend", half_a_cosine)
-alternative("descend", lambda steps: ([0.1] * 70 + [0.02] * 30, 0.9, 0.98))
-alternative("descend", lambda steps: ([0.2 * 0.97**step for step in range(steps)], 0.9, 0.99))
+alternative("block-gradients", by_autograd)
 
 # %%
 check.summary()

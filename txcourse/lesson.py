@@ -1,8 +1,11 @@
 """Small things that every lesson uses: is my result normal, are both the same, show me the library's source."""
 
+import ast
 import importlib.util
 import inspect
+import linecache
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -63,6 +66,37 @@ def show_source(*objects: Any) -> Any:
     from IPython.display import Markdown
 
     return Markdown("\n\n".join(f"```python\n{inspect.getsource(each).rstrip()}\n```" for each in objects))
+
+
+MODULE_IMPORTS = "import math\n\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+
+
+def write_module(path: Path | str, *objects: Any) -> None:
+    """Write classes and functions into one Python file, as the cells define them, below the imports of torch.
+
+    If the file was imported before, the next `import` reads it anew.
+
+    Raises:
+        ValueError: an object whose cell is not known any more.
+    """
+    path = Path(path)
+    text = "\n\n".join([MODULE_IMPORTS, *(f"{_definition(each)}\n" for each in objects)])
+    path.write_text(text, encoding="utf-8")
+    sys.modules.pop(path.stem, None)
+    importlib.invalidate_caches()
+    print(f"✓ {path}: {', '.join(each.__name__ for each in objects)}; {len(text.splitlines())} lines")
+
+
+def _definition(item: Any) -> str:
+    """Return the source of a class or function; inspect finds no classes that a cell defines."""
+    code = getattr(item, "__code__", None) or next(
+        method.__code__ for method in vars(item).values() if inspect.isfunction(method)
+    )
+    source = "".join(linecache.getlines(code.co_filename))
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef) and statement.name == item.__name__:
+            return ast.get_source_segment(source, statement) or ""
+    raise ValueError(f"the cell that defines {item.__name__} is not known any more: run it again, then this cell")
 
 
 def prove_equal(

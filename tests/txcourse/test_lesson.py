@@ -1,9 +1,12 @@
 """What every lesson uses."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 
-from txcourse.lesson import expect, gpt2, progress, prove_equal, show_source
+from txcourse.lesson import expect, gpt2, progress, prove_equal, show_source, write_module
 from txlib.attention import causal
 
 
@@ -24,6 +27,39 @@ def test_prove_equal_passes_what_is_close_and_fails_what_is_not(capsys):
 
 def test_show_source_shows_the_real_source():
     assert "Vaswani et al. 2017, §3.2.3" in show_source(causal).data
+
+
+def test_the_cells_of_a_notebook_become_a_module(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    cells = [
+        "def double(x):  # a remark\n    return 2 * x",
+        "class Half(nn.Module):\n    def forward(self, x):\n        return x / 2",
+    ]
+    shell = InteractiveShell()
+    shell.push({"nn": torch.nn})
+    for cell in cells:
+        shell.run_cell(cell, store_history=True).raise_error()
+    write_module("my_cells.py", shell.user_ns["double"], shell.user_ns["Half"])
+    assert capsys.readouterr().out == "✓ my_cells.py: double, Half; 14 lines\n"
+    import my_cells
+
+    assert my_cells.Half()(my_cells.double(3)) == 3
+    assert all(cell in Path("my_cells.py").read_text() for cell in cells)
+
+    shell.run_cell("def double(x):\n    return 2 * x + 100", store_history=True).raise_error()
+    write_module("my_cells.py", shell.user_ns["double"])
+    import my_cells
+
+    assert my_cells.double(3) == 106 and not hasattr(my_cells, "Half")
+
+
+def test_a_module_cannot_be_made_of_a_cell_that_is_forgotten(tmp_path):
+    names = {}
+    exec(compile("def gone(): ...", "<a cell>", "exec"), names)
+    with pytest.raises(ValueError, match="the cell that defines gone is not known any more: run it again"):
+        write_module(tmp_path / "my_cells.py", names["gone"])
+    assert not (tmp_path / "my_cells.py").exists()
 
 
 def test_progress_gives_every_item_also_outside_a_notebook():

@@ -10,7 +10,8 @@ from txcourse.figures.experts import experts
 from txcourse.figures.flash import roofline, tiles
 from txcourse.figures.generation import candidates, choices
 from txcourse.figures.language import next_token, plane
-from txcourse.figures.layers import block, vectors
+from txcourse.figures.layers import block, stream, vectors
+from txcourse.figures.learning import valley
 from txcourse.figures.low_rank import products
 from txcourse.figures.positions import entrances, rearranging, turns
 from txcourse.figures.recurrent import reach, recurrent_translator
@@ -53,9 +54,11 @@ __all__ = [
     "shards",
     "shared_heads",
     "split_network",
+    "stream",
     "task_heads",
     "tiles",
     "turns",
+    "valley",
     "vectors",
     "ways_round",
 ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from torch import Tensor
@@ -57,6 +58,28 @@ def vectors(
             name_cells(axes, rows, None)
             axes.set_title(name, fontweight="normal", fontsize=11)
             axes.set(xlabel="dimension", xticks=[])
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def stream(parts: Mapping[str, Mapping[str, Sequence[float]]], *, title: str, alt: str) -> Picture:
+    """The length of a stream after each sub-layer, as a stack of what its parts contribute; one panel per wiring.
+
+    Args:
+        parts: name of the wiring → name of the part → its height at the input and after each sub-layer. The first
+            part has the stream's color, the others are branches.
+    """
+    with drawing():
+        figure, all_axes = panels(len(parts), width=8.4, height=3.6, sharey=True)
+        for axes, (name, heights) in zip(all_axes, parts.items(), strict=True):
+            below = np.zeros(len(next(iter(heights.values()))))
+            for color, (part, values) in zip((PALETTE[0], SUBLAYER, PALETTE[4]), heights.items(), strict=True):
+                axes.bar(range(len(values)), values, bottom=below, color=color, width=0.8, label=part)
+                below = below + values
+            axes.set_title(name, fontweight="normal", fontsize=11)
+            axes.set(xlabel="sub-layers passed")
+        all_axes[0].set(ylabel="length of the stream")
+        figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
         headline(figure, title)
         return Picture(figure, alt)
 

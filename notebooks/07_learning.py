@@ -1,0 +1,839 @@
+# %% [markdown] lesson={"part": "I Attention", "builds": "Adam, a warm-up, initial weights, Muon"}
+# # 07 · Learning: Adam, warm-up, initialization, Muon
+#
+# **After this lesson you will be able to**
+#
+# - say why one learning rate does not fit all weights, build Adam, and say what each of its parts is for;
+# - say what a warm-up prevents, in which of the two wirings, and at which rates;
+# - choose initial weights so that a deep stack neither explodes nor goes quiet;
+# - build Muon, which treats a matrix as a matrix.
+#
+# **You need** lesson 06. **It takes** about 60 minutes to read and try; all cells together run in under two minutes on a
+# laptop. They train some forty tiny language models; the results of a few longer runs are recorded.
+
+# %% [markdown]
+# ## 1 The problem: one rate for all
+#
+# We have a block that trains (lesson 06), and an optimizer that we have taken on trust since lesson 02. What is missing
+# is what it does. Our test bench is lesson 06's: guess the next character of English text, with six blocks between an
+# embedding and a prediction. This time the blocks are the library's, which were shown to be ours.
+
+# %% tags=["recorded"]
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from txlib import plots
+from txlib.attention import causal
+from txlib.data import translation
+from txlib.layers import BlockConfig, TransformerBlock, sinusoidal
+from txcourse import figures
+from txcourse.lesson import expect, predict, predicted, progress
+from txcourse.lesson import prove_equal, show_source
+
+text = "\n".join(english for _, english in translation("games", max_words=12).train)
+alphabet = sorted(set(text))
+ids = {character: id for id, character in enumerate(alphabet)}
+encoded = torch.tensor([ids[character] for character in text])  # (length of the text,)
+
+
+def batch_of_text(size=8, length=16):
+    start = torch.randint(len(encoded) - length, (size,))  # (batch,)
+    chunk = encoded[start[:, None] + torch.arange(length + 1)]  # (batch, n + 1)
+    return chunk[:, :-1], chunk[:, 1:]  # what is read, what comes next
+
+
+def loss_of(model, read, following):
+    return F.cross_entropy(model(read).flatten(0, 1), following.flatten())
+
+
+class CharacterModel(nn.Module):
+    def __init__(self, norm_first=True, blocks=6, d_model=32, heads=2, length=16):
+        super().__init__()
+        sizes = d_model, heads, 4 * d_model
+        config = BlockConfig.of_sizes(*sizes, norm_first=norm_first)
+        self.embedding = nn.Embedding(len(alphabet), d_model)
+        nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
+        self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(blocks))
+        self.last_norm = nn.LayerNorm(d_model) if norm_first else nn.Identity()
+        self.position, self.mask = sinusoidal(length, d_model), causal().dense(length)
+
+    def forward(self, ids):  # (batch, n)
+        x = self.embedding(ids) * self.embedding.embedding_dim**0.5 + self.position
+        for block in self.blocks:
+            x = block(x, self.mask)  # (batch, n, d_model)
+        self.last = self.last_norm(x)  # kept, to look at
+        return self.last @ self.embedding.weight.T  # (batch, n, character)
+
+
+torch.set_num_threads(1)  # for models this small, more threads only wait
+
+# %% [markdown]
+# Below, `train` is the loop for all experiments of this lesson. A *schedule* says by which factor the learning rate is
+# multiplied at each step. `prepare` may change the fresh model, `make` makes its optimizers. At each step we note the
+# loss, and which fraction of the stream tells characters apart (lesson 06).
+
+# %% tags=["recorded"]
+def constant(step):
+    return 1.0
+
+
+def torchs_adam(model, lr):
+    group = {"params": list(model.parameters()), "initial_lr": lr}
+    return [torch.optim.Adam([group], betas=(0.9, 0.98), fused=True)]
+
+
+def apart(x):  # (..., n, d_model)
+    mean = x.mean(dim=-2, keepdim=True)
+    return ((x - mean).norm() / x.norm()).item()
+
+
+def train(norm_first=True, lr=3e-3, schedule=constant, seed=0, steps=600,
+          prepare=None, make=torchs_adam):
+    torch.manual_seed(seed)
+    model = CharacterModel(norm_first)
+    if prepare is not None:
+        prepare(model)
+    optimizers, run = make(model, lr), {"loss": [], "apart": []}
+    for step in range(1, steps + 1):
+        loss = loss_of(model, *batch_of_text())
+        model.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * schedule(step)
+            optimizer.step()
+        run["loss"].append(loss.item())
+        run["apart"].append(apart(model.last.detach()))
+    return run
+
+
+def at_end(run, window=50):
+    return sum(run["loss"][-window:]) / window
+
+# %% [markdown]
+# Plain **gradient descent** moves each weight against its gradient $g$, with one learning rate $\eta$ for all:
+#
+# $$\theta \leftarrow \theta - \eta\, g$$
+#
+# How different are the gradients that this one rate has to serve? Train for a hundred steps, and look at the row that
+# each character has in the embedding.
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(0)
+model = CharacterModel()
+optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+for _ in range(100):
+    model.zero_grad()
+    loss_of(model, *batch_of_text()).backward()
+    optimizer.step()
+model.zero_grad()
+loss_of(model, *batch_of_text(128)).backward()
+rows = model.embedding.weight.grad.square().mean(dim=1).sqrt()  # (character,)
+for character in " etZQ":
+    print(f"{character!r}: {text.count(character):7,} times in the text,",
+          f"typical gradient of its row {rows[ids[character]]:.0e}")
+expect("Largest by smallest gradient", (rows.max() / rows.min()).item(), 50, 10_000)
+
+# %% [markdown]
+# The blank's row has a gradient a hundred times larger than that of a rare letter. A rate that suits the blank leaves
+# the rare letter where it is; one that moves the rare letter makes the blank jump. And gradients change: as training
+# settles, they shrink, each at its own pace.
+
+# %% [markdown]
+# ## 2 The idea in one picture
+#
+# We have gradients of very different sizes. What is missing is a step that suits each. Two weights are enough to see
+# it: let the loss be $(25 a^2 + b^2) / 2$. Along $a$ it is a steep valley, along $b$ a gentle slope. The gradients are
+# $25 a$ and $b$.
+#
+# Start at $a = b = 1$, and take the rate 0.07. The first weight moves by $0.07 \cdot 25 = 1.75$, across the valley to
+# −0.75. The second moves by 0.07. With a rate above $2 / 25 = 0.08$ the first would jump farther out each time; so the
+# second has to crawl. Now compare.
+
+# %%
+def path(optimizer_class, steps=30, **options):
+    weight = nn.Parameter(torch.tensor([1.0, 1.0]))
+    optimizer, points = optimizer_class([weight], **options), [weight.tolist()]
+    for _ in range(steps):
+        loss = (25 * weight[0] ** 2 + weight[1] ** 2) / 2
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        points.append(weight.tolist())
+    return points
+
+
+paths = {
+    "gradient descent": path(torch.optim.SGD, lr=0.07),
+    "with momentum": path(torch.optim.SGD, lr=0.03, momentum=0.7),
+    "Adam": path(torch.optim.Adam, lr=0.1, betas=(0.7, 0.98)),
+}
+for name, points in paths.items():
+    print(f"{name:17} after 1 step {points[1][0]:5.2f} {points[1][1]:5.2f}",
+          f"  after 30 {points[-1][0]:5.2f} {points[-1][1]:5.2f}")
+
+# %% [markdown]
+# Each dot is a step; the cross is the bottom.
+
+# %% jupyter={"source_hidden": true}
+figures.valley(
+    paths, (25, 1), first="a (steep)", second="b (gentle)",
+    title="One rate zigzags and crawls; Adam moves both weights alike",
+    alt="Three maps of a valley, steep from left to right and gentle from top to bottom, each with 30 "
+    "steps from the same start. Gradient descent zigzags across the valley and comes down slowly. With "
+    "momentum the zigzag dies out sooner. Adam goes straight along the diagonal, both weights alike, "
+    "overshoots a little and comes back.",
+)
+
+# %% [markdown]
+# Momentum averages the gradients of the last steps, so that the zigzag cancels. Adam does that too, and then divides by
+# the gradient's own size, so that both weights take steps of the same length.
+
+# %% [markdown]
+# ## 3 Build it: Adam
+#
+# We have the picture. What is missing is the rule. **Adam** (Kingma & Ba 2015) keeps two running means, called
+# **moments**, of the gradient and of its square:
+#
+# $$m \leftarrow \beta_1 m + (1 - \beta_1)\, g \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\, g^2$$
+#
+# Take $\beta_1 = 0.9$, $\beta_2 = 0.98$, and a gradient that is always 2. After one step $m = 0.1 \cdot 2 = 0.2$ and
+# $v = 0.02 \cdot 4 = 0.08$. Both started at 0, so both are too small: the means should be 2 and 4. After $t$ steps of a
+# constant gradient, $m$ is $(1 - \beta_1^t)\, g$. Divide by that factor, and the mean is right from the first step on:
+# $0.2 / 0.1 = 2$ and $0.08 / 0.02 = 4$. This is the **bias correction**:
+#
+# $$\hat m = \frac{m}{1 - \beta_1^t} \qquad \hat v = \frac{v}{1 - \beta_2^t} \qquad
+# \theta \leftarrow \theta - \eta\, \frac{\hat m}{\sqrt{\hat v} + \epsilon}$$
+#
+# The step is $\eta \cdot 2 / \sqrt 4 = \eta$. Had the gradient been 0.002, it would be the same. (This $m$ is Adam's
+# letter; it has nothing to do with the memory's length.) Vaswani et al. take $\beta_1 = 0.9$, $\beta_2 = 0.98$,
+# $\epsilon = 10^{-9}$.
+
+# %%
+def adam(g, m, v, t, betas=(0.9, 0.98), eps=1e-9):  # all of one shape; t counts from 1
+    m += (1 - betas[0]) * (g - m)  # the running means, updated in place
+    v += (1 - betas[1]) * (g * g - v)
+    m_hat, v_hat = m / (1 - betas[0] ** t), v / (1 - betas[1] ** t)
+    return m_hat / (v_hat.sqrt() + eps)  # the step, in units of the learning rate
+
+
+for g in (2.0, 0.002):
+    m, v = torch.zeros(2)
+    first = adam(torch.tensor(g), m, v, t=1)
+    print(f"gradient {g}: first step {first:.3f} learning rates")
+
+# %% [markdown]
+# Around it, an optimizer that remembers $m$ and $v$ of each weight. **AdamW** (Loshchilov & Hutter 2019) adds one line:
+# **weight decay**, which draws each weight a little towards 0. It acts on the weight directly. If it were added to the
+# gradient, as an L2 penalty is, the division by $\sqrt{\hat v}$ would take most of it away where gradients are large.
+
+# %%
+class Adam:
+    def __init__(self, parameters, lr, rule=adam, weight_decay=0.0, **options):
+        group = {"params": list(parameters), "lr": lr, "initial_lr": lr}
+        self.param_groups, self.rule = [group], rule
+        self.weight_decay, self.options, self.t = weight_decay, options, 0
+        self.m = {weight: torch.zeros_like(weight) for weight in group["params"]}
+        self.v = {weight: torch.zeros_like(weight) for weight in group["params"]}
+
+    @torch.no_grad()
+    def step(self):
+        self.t += 1
+        (group,) = self.param_groups
+        for weight in group["params"]:
+            m, v = self.m[weight], self.v[weight]
+            weight -= group["lr"] * self.weight_decay * weight
+            weight -= group["lr"] * self.rule(weight.grad, m, v, self.t, **self.options)
+
+
+# %% [markdown]
+# Is it torch's? Twenty steps of both from the same start, on the same gradients.
+
+# %%
+def walk_together(theirs, mine, steps=20):  # theirs moves the model, mine a copy
+    copies = mine.param_groups[0]["params"]
+    for _ in range(steps):
+        model.zero_grad()
+        loss_of(model, *batch_of_text()).backward()
+        for weight, copy in zip(model.parameters(), copies):
+            copy.grad = weight.grad.clone()
+        theirs.step()
+        mine.step()
+    return torch.cat([copy.flatten() for copy in copies])  # (all weights,)
+
+
+options = {"lr": 3e-3, "betas": (0.9, 0.98), "eps": 1e-9}
+for kind, decay in ((torch.optim.Adam, 0.0), (torch.optim.AdamW, 0.1)):
+    copies = [weight.detach().clone() for weight in model.parameters()]
+    theirs = kind(model.parameters(), weight_decay=decay, **options)
+    walked = walk_together(theirs, Adam(copies, weight_decay=decay, **options))
+    right = torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    prove_equal(walked, right, what=f"Ours and torch's {kind.__name__}")
+
+# %% [markdown]
+# Adam's price is memory: next to each weight and its gradient, $m$ and $v$. That is 16 bytes per weight in float32,
+# instead of 8.
+#
+# **And $\epsilon$?** It prevents a division by 0, and decides what counts as *no gradient*. The first step for a weight
+# with a tiny gradient:
+
+# %%
+for g in (1e-2, 1e-6, 1e-9, 1e-11):
+    steps = []
+    for eps in (1e-9, 1e-8, 1e-3):
+        m, v = torch.zeros(2)
+        first = adam(torch.tensor(g), m, v, t=1, eps=eps)
+        steps.append(f"{first:.3f} for ε = {eps:.0e}")
+    print(f"gradient {g:.0e}: a step of", ", ".join(steps))
+
+# %% [markdown]
+# With a tiny $\epsilon$, even a gradient of a billionth moves its weight by half a learning rate. There is one like
+# that in each block: a key's bias adds the same number to all scores of a query, and the softmax does not see it. Its
+# true gradient is 0; what Adam sees is rounding noise, and it makes steps of full size out of it. With a large
+# $\epsilon$, Adam turns into momentum with a rate of $\eta / \epsilon$.
+
+# %% [markdown]
+# ## 4 Break it: Adam without its parts
+#
+# We have Adam whole. Which of its parts does the work?
+#
+# **The first step** tells a lot. There $\hat m = g$ and $\hat v = g^2$, so the step is $g / |g|$: each weight moves by
+# exactly $\eta$, up or down, whatever the size of its gradient. This is bold, since it rests on a single batch. Only
+# when gradients disagree from batch to batch does $|\hat m|$ fall below $\sqrt{\hat v}$, and steps become shorter.
+#
+# **Without bias correction** the first steps are wrong by a factor that needs no training to see: let the gradient be
+# always 1.
+
+# %%
+def uncorrected(g, m, v, t, betas=(0.9, 0.98), eps=1e-9):
+    adam(g, m, v, t, betas)
+    return m / (v.sqrt() + eps)
+
+
+def no_second_moment(g, m, v, t, betas=(0.9, 0.98)):
+    adam(g, m, v, t, betas)
+    return m / (1 - betas[0] ** t)
+
+
+def step_lengths(rule, betas, steps=300):  # for a gradient that is always 1
+    m, v = torch.zeros(2, 1)
+    return [rule(torch.ones(1), m, v, t, betas).item() for t in range(1, steps + 1)]
+
+# %% [markdown]
+# Here are the lengths of the first 300 steps.
+
+# %% jupyter={"source_hidden": true}
+plots.lines(
+    {"corrected": step_lengths(adam, (0.9, 0.999)),
+     "not, β₂ = 0.98": step_lengths(uncorrected, (0.9, 0.98)),
+     "not, β₂ = 0.999": step_lengths(uncorrected, (0.9, 0.999))}, dashed=["corrected"],
+    title="Uncorrected, the first steps are up to seven times too long", xlabel="step",
+    ylabel="step, in learning rates",
+    alt="Length of a step for a constant gradient. Corrected it is 1 throughout. Uncorrected with "
+    "β₂ 0.98 it rises to 1.5 and is back at 1 after 200 steps. With β₂ 0.999 it rises to "
+    "nearly 7 and is still at 2 after 300.",
+)
+
+# %% [markdown]
+# $\sqrt v$ fills more slowly than $m$, so the quotient is too large. With $\beta_2 = 0.98$ that is harmless; with
+# torch's default, 0.999, it is not, if the learning rate is high already.
+#
+# **Without the second moment** all weights share one rate again, and only the smoothed gradient is left. This is
+# gradient descent with **momentum**.
+#
+# Measure it: the loss after 150 steps, from three seeds each. Momentum gets Adam's rate, and then the best of the rates
+# that we tried for it. Decide first: does the correction matter as much as the second moment?
+
+# %% tags=["nbval-ignore-output"]
+bold = {"lr": 1e-2, "betas": (0.9, 0.999)}
+trials = {
+    "Adam": bold,
+    "without bias correction": bold | {"rule": uncorrected},
+    "without second moment": {"lr": 1e-2, "rule": no_second_moment},
+    "  at its best rate, 1": {"lr": 1.0, "rule": no_second_moment},
+}
+
+
+def loss_with(make, seed, steps=150, **options):
+    return at_end(train(make=make, seed=seed, steps=steps, **options), window=20)
+
+
+after = {name: [] for name in trials}
+cases = [(name, seed) for name in trials for seed in range(3)]
+for name, seed in progress(cases, "training"):
+    def ours(model, lr, options=trials[name]):
+        return [Adam(model.parameters(), **options)]
+
+    after[name].append(loss_with(ours, seed, lr=None))
+for name, losses in after.items():
+    print(f"{name:24} losses", *(f"{loss:.2f}" for loss in losses))
+
+# %% [markdown]
+# Both parts earn their place. Without the correction, each seed ends about 0.3 to 0.5 higher. Without the second moment
+# the model learns nothing at Adam's rate, and at its best rate it ends no lower than Adam without the correction.
+#
+# A confession: at 3e-3, with either $\beta_2$, leaving out the correction cost us nothing. It insures the first steps, as
+# a warm-up does.
+
+# %% [markdown]
+# ## 5 Use it: wiring × learning rate × warm-up
+#
+# We have Adam, and a block in two wirings. What is missing is the start. The original Transformer is post-norm, and its
+# authors raised the learning rate slowly from 0 over the first 4,000 steps. What is this **warm-up** good for? Two
+# explanations have been given. One follows from section 4: Adam's first steps have full length, while $\hat v$ rests on
+# a few batches (Liu et al. 2020b). The other follows from lesson 06: post-norm pulls hardest at its last blocks (Xiong
+# et al. 2020).
+
+# %% tags=["recorded"]
+def warm_up(step, over=150):
+    return min(1.0, step / over)
+
+
+def moments_first(step, over=75):  # the weights wait while m and v see 75 batches
+    return 0.0 if step <= over else 1.0
+
+
+def slower(model, lr, blocks):  # a tenth of the rate for these blocks
+    slow = [weight for block in blocks for weight in block.parameters()]
+    known = {id(weight) for weight in slow}
+    rest = [weight for weight in model.parameters() if id(weight) not in known]
+    groups = {"params": rest, "initial_lr": lr}, {"params": slow, "initial_lr": lr / 10}
+    return [torch.optim.Adam(groups, betas=(0.9, 0.98), fused=True)]
+
+
+def last_slower(model, lr):
+    return slower(model, lr, model.blocks[-2:])
+
+
+def first_slower(model, lr):
+    return slower(model, lr, model.blocks[:2])
+
+
+# %% [markdown]
+# Watch three runs at the rate 3e-3: pre-norm, post-norm, and post-norm with a warm-up of 150 steps. A table of pairs of
+# characters has the loss 2.40, the characters' frequencies alone 3.17 (lesson 06).
+
+# %%
+predict("post-norm-start", "Which run gets no further than the frequencies?",
+        "pre-norm", "post-norm", "post-norm with a warm-up", "none")
+
+# %% [markdown]
+# Train them:
+
+# %% tags=["nbval-ignore-output"]
+three = {
+    "pre-norm": {},
+    "post-norm": {"norm_first": False},
+    "post-norm, warm-up": {"norm_first": False, "schedule": warm_up},
+}
+runs = {}
+for name, options in progress(three.items(), "training three models"):
+    runs[name] = train(lr=3e-3, steps=400, **options)
+
+# %% [markdown]
+# Unfold the result.
+
+# %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true, "source_hidden": true}
+for name, run in runs.items():
+    print(f"{name:18} loss {at_end(run):.2f},",
+          f"fraction that tells characters apart {run['apart'][-1]:.2f}")
+expect("Loss of pre-norm", at_end(runs["pre-norm"]), 2.3, 2.55)
+expect("Loss of post-norm", at_end(runs["post-norm"]), 3.0, 3.3)
+expect("Loss of post-norm with a warm-up", at_end(runs["post-norm, warm-up"]), 2.4, 2.9)
+
+
+def smooth(values, window=20):
+    means = torch.tensor(values).unfold(0, window, 1).mean(dim=-1)
+    return list(range(window, len(values) + 1)), means.tolist()
+
+
+plots.lines(
+    {name: smooth(run["apart"]) for name, run in runs.items()}, yscale="log", width=7.0,
+    title="At 3e-3 without warm-up, post-norm makes all characters alike", xlabel="training step",
+    ylabel="fraction that tells them apart",
+    alt="The fraction of the stream that tells characters apart during 400 steps, logarithmic, rate "
+    "3e-3, mean of 20 steps. Pre-norm dips and comes back near 0.7. Post-norm with warm-up falls to "
+    "0.02, and comes back as well. Post-norm without warm-up falls and ends below 0.001.",
+)
+
+# %% [markdown]
+# And your guess?
+
+# %%
+predicted("post-norm-start", "post-norm")
+
+# %% [markdown]
+# Rank collapse again (lesson 06, section 1), and this time training itself causes it. All models first learn the
+# easiest thing there is, the frequencies; for that, all positions may be the same, and they drift together. In pre-norm
+# the input is still in the stream, and the model finds its way back.
+#
+# One run is an anecdote, and 400 steps are short. `data/learning.py` trained more with these cells, for 600 steps, from
+# three seeds, and post-norm also at a lower rate. These are the losses of the last 50 steps:
+
+# %%
+import json
+from txlib.paths import DATA
+
+recorded = json.loads((DATA / "learning.json").read_text())
+for name, rates in recorded["wiring"].items():
+    cells = [
+        f"{rate}: " + " ".join(f"{run['loss'][-1]:.2f}" for run in seeds.values())
+        for rate, seeds in rates.items()
+    ]
+    print(f"{name:19}", "   ".join(cells))
+
+# %% [markdown]
+# **Pre-norm** beats the table of pairs. **Post-norm** at 3e-3 gets no further than the frequencies, with none of the
+# seeds; with a warm-up it learns with all of them, though not quite as much as the pairs. At 1e-3 it also learns without a warm-up, only later. So a warm-up is
+# not what post-norm needs to learn; it is what it needs to learn at a high rate. (The paper's own is 4,000 steps long,
+# for a rate that peaks at 7e-4, in much wider blocks.)
+#
+# So which explanation is right? Each suggests a remedy that is not a warm-up. *Moments first*: for 75 steps the weights
+# wait while $m$ and $v$ see batches, as Liu et al. did; then Adam starts at the full rate, with a well-measured
+# $\hat v$. *Last blocks slower*: the last two of six blocks get a tenth of the rate, from the first step on. And a fair
+# rival for that: the *first* two get it.
+
+# %%
+predict("post-norm-cause", "What lets post-norm learn at 3e-3, without a warm-up?",
+        "moments first", "slower last blocks only", "slower blocks, last or first", "none")
+
+# %% [markdown]
+# Three seeds each:
+
+# %%
+for name, rates in recorded["cause"].items():
+    print(f"{name:20}", *(f"{run['loss'][-1]:.2f}" for run in rates["0.003"].values()))
+
+# %% [markdown]
+# Compare:
+
+# %%
+predicted("post-norm-cause", "slower blocks, last or first")
+
+# %% [markdown]
+# Well-measured moments change nothing: all seeds stay at the frequencies. With slower last blocks all seeds learn, which
+# looks like the second explanation, until you see its rival: with slower *first* blocks they learn as well. So in this
+# model it matters less which blocks move than how far all of them move together. A warm-up shortens the steps of all.
+# This is one small model at one rate; Liu et al. found the first explanation at work in others.
+#
+# Post-norm is not wrong; it is harder to start. Where it does train to the end, its results can even be a little better
+# (Liu et al. 2020a). And is it layer norm's tidy numbers that help, or its gradient? Xu et al. (2019) let no gradient
+# through mean and deviation, and found that the gradient matters more.
+
+# %% [markdown]
+# ## 6 Initial weights
+#
+# We have a rule for every step but the zeroth. What is missing is where to start. Each output of a matrix is a sum of
+# $d$ products. If the inputs have size 1 and the weights size $s$, the sum has the size $s \sqrt d$. With $d = 64$ and
+# weights from the standard normal distribution, $s = 1$, a layer makes its input $\sqrt{64} = 8$ times larger. After
+# twenty layers that is $8^{20}$, a one with 18 zeros. With $s = 1 / \sqrt d = 1/8$ the size stays. A relu erases half
+# of the mean square, so there it takes $s = \sqrt{2 / d}$. Watch twenty layers with relu:
+
+# %%
+def sizes(weight_size, layers=(1, 5, 10, 20), d=64):
+    torch.manual_seed(0)
+    x, found = torch.randn(200, d), []
+    for layer in range(1, layers[-1] + 1):
+        x = torch.relu(x @ (weight_size * torch.randn(d, d)))  # (200, d)
+        if layer in layers:
+            found.append(f"{x.square().mean().sqrt():8.1e}")
+    return found
+
+
+for name, weight_size in {"1": 1.0, "√(1/d)": 1 / 8, "√(2/d)": 2**0.5 / 8}.items():
+    print(f"weights of size {name:6}: after 1, 5, 10, 20 layers", *sizes(weight_size))
+
+# %% [markdown]
+# The gradient takes the same way backward, through the transposed matrices, so the same holds with the number of
+# outputs instead of inputs. **Xavier** initialization (Glorot & Bengio 2010) is the compromise: variance
+# $2 / (d_\text{in} + d_\text{out})$. **He** initialization (He et al. 2015) is for relu: $2 / d_\text{in}$. Our blocks
+# use Xavier; BERT and GPT-2 draw all weights from $N(0, 0.02^2)$.
+#
+# A residual stream adds another question: each of its $2L$ sub-layers adds something, so the stream grows with depth,
+# even if each branch keeps its size. GPT-2 divides the last matrix of each sub-layer by $\sqrt{2L}$: then all branches
+# together add about as much as one. A more radical way sets these matrices to zero, so that at the start each block is
+# the identity. How large is the stream at the top?
+
+# %%
+def last_matrices(model):
+    for block in model.blocks:
+        yield block.self_attention.output.weight
+        yield block.feed_forward.down_proj.weight
+
+
+@torch.no_grad()
+def by_depth(model):  # GPT-2's
+    for weight in last_matrices(model):
+        weight /= (2 * len(model.blocks)) ** 0.5
+
+
+@torch.no_grad()
+def zero(model):
+    for weight in last_matrices(model):
+        weight.zero_()
+
+
+@torch.no_grad()
+def too_large(model):
+    for weight in last_matrices(model):
+        weight *= 10
+
+
+starts = {"Xavier": None, "divided by √(2L)": by_depth, "zero": zero}
+for blocks in (6, 24):
+    for name, prepare in starts.items():
+        torch.manual_seed(0)
+        model = CharacterModel(blocks=blocks)
+        model.last_norm = nn.Identity()
+        if prepare is not None:
+            prepare(model)
+        model(batch_of_text()[0])
+        size = model.last.std()
+        print(f"{blocks:2} blocks, {name:16}: size of the stream {size:.1f}")
+
+# %% [markdown]
+# Does it matter for learning? Guess first: six blocks, pre-norm, rate 3e-3, 150 steps. One more start is wrong on
+# purpose: the last matrices ten times too large.
+
+# %% tags=["nbval-ignore-output"]
+contenders = starts | {"ten times too large": too_large}
+for name, prepare in progress(contenders.items(), "training"):
+    losses = [loss_with(torchs_adam, seed, prepare=prepare) for seed in range(3)]
+    print(f"{name:20}", *(f"{loss:.2f}" for loss in losses))
+
+# %% [markdown]
+# The three sensible starts are equally good here, with each seed. Two things in our model forgive a wrong size (our
+# explanation): the norms hide it from the sub-layers, and Adam's steps do not depend on it. Ten times too large is worse
+# with every seed, though far from a failure. In deeper models, and in those without norms, there is less to forgive: you
+# have seen what twenty layers do to a factor.
+
+# %% [markdown]
+# ## 7 Muon: a matrix is not a list of numbers
+#
+# We have a rule that gives each single weight a step of its own. What it does not see is that weights belong to a
+# matrix. Look at the momentum of one: how long is it in each of its directions? (The lengths are its **singular
+# values**.)
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(0)
+model = CharacterModel()
+(optimizer,) = torchs_adam(model, 3e-3)
+for _ in range(100):
+    model.zero_grad()
+    loss_of(model, *batch_of_text()).backward()
+    optimizer.step()
+momentum = optimizer.state[model.blocks[3].self_attention.value.weight]["exp_avg"]
+lengths = torch.linalg.svdvals(momentum)  # (d_model,)
+lengths = lengths / lengths[0]
+print("relative:", *(f"{length:.3f}" for length in lengths[[0, 1, 2, 4, 8, 16, 31]]))
+
+# %% [markdown]
+# A few directions get nearly all of the step. **Muon** (Jordan et al. 2024) gives all directions the same length:
+#
+# $$\begin{pmatrix} 3 & 0 \\ 0 & 0.1 \end{pmatrix} \to \begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix} \qquad\qquad
+# M = U S V^\top \to U V^\top$$
+#
+# That is the orthogonal matrix nearest to the momentum. A singular value decomposition is slow on a GPU, but matrix
+# products are fast. And an odd polynomial of a matrix, such as $a M + b\, M M^\top M + c\, (M M^\top)^2 M$, acts on
+# each singular value alone: $s \to a s + b s^3 + c s^5$. With the right numbers, five rounds bring all of them near 1:
+
+# %%
+A, B, C = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024
+
+values = torch.tensor([0.01, 0.1, 0.3, 1.0])
+for step in range(1, 6):
+    values = A * values + B * values**3 + C * values**5
+    print(f"after {step}:", *(f"{value:.2f}" for value in values))
+
+# %% [markdown]
+# Near is enough: 0.7 to 1.2. (This is a **Newton–Schulz iteration**.) The same with our matrix, after a division by its
+# length, so that no singular value is above 1:
+
+# %%
+def orthogonalize(g, steps=5):  # (rows, columns)
+    if g.shape[0] > g.shape[1]:
+        return orthogonalize(g.T, steps).T  # the smaller square is cheaper
+    x = g / (g.norm() + 1e-7)
+    for _ in range(steps):
+        square = x @ x.T  # (rows, rows)
+        x = A * x + (B * square + C * square @ square) @ x
+    return x
+
+
+values = torch.linalg.svdvals(orthogonalize(momentum))
+print("now:", *(f"{value:.2f}" for value in values[[0, 1, 2, 4, 8, 16, 31]]))
+
+# %% [markdown]
+# Only directions that the momentum hardly has stay short. Around it, momentum, and nothing else: one tensor per matrix instead of Adam's two. (The *Nesterov* variant mixes the
+# newest gradient in once more. A tall matrix gets a longer step, since its columns are longer.)
+
+# %%
+class Muon:
+    def __init__(self, parameters, lr, momentum=0.95):
+        group = {"params": list(parameters), "lr": lr, "initial_lr": lr}
+        self.param_groups, self.momentum = [group], momentum
+        self.m = {weight: torch.zeros_like(weight) for weight in group["params"]}
+
+    @torch.no_grad()
+    def step(self):
+        (group,) = self.param_groups
+        for weight in group["params"]:
+            m, g = self.m[weight], weight.grad
+            m += (1 - self.momentum) * (g - m)
+            mixed = (1 - self.momentum) * g + self.momentum * m  # Nesterov's
+            tall = max(1, weight.shape[0] / weight.shape[1]) ** 0.5
+            weight -= group["lr"] * tall * orthogonalize(mixed)
+
+
+torch.manual_seed(0)
+mine = nn.Parameter(torch.randn(128, 32))
+theirs = nn.Parameter(mine.detach().clone())
+options = {"momentum": 0.95, "weight_decay": 0.0}
+both = Muon([mine], 0.02), torch.optim.Muon([theirs], 0.02, **options)
+for _ in range(20):
+    mine.grad = torch.randn(128, 32)
+    theirs.grad = mine.grad.clone()
+    for optimizer in both:
+        optimizer.step()
+prove_equal(mine, theirs, tolerance=0.01, what="Ours and torch's Muon")
+
+# %% [markdown]
+# They agree only roughly, because torch iterates in numbers of 16 bits. Muon is made for matrices inside the blocks.
+# Embeddings, gains and biases stay with Adam. Which one learns faster, at its better rate of two?
+
+# %% tags=["nbval-ignore-output"]
+def muon(model, lr):
+    inside = [weight for weight in model.blocks.parameters() if weight.dim() == 2]
+    known = {id(weight) for weight in inside}
+    rest = [weight for weight in model.parameters() if id(weight) not in known]
+    return [Muon(inside, lr), *torchs_adam(nn.ParameterList(rest), 3e-3)]
+
+
+rivals = {"Adam, 3e-3": (torchs_adam, 3e-3), "Adam, 1e-2": (torchs_adam, 1e-2),
+          "Muon, 0.01": (muon, 0.01), "Muon, 0.02": (muon, 0.02)}
+table = {}
+for name, (make, lr) in progress(rivals.items(), "training"):
+    table[name] = [loss_with(make, seed, lr=lr) for seed in range(3)]
+    print(f"{name:11}", *(f"{loss:.2f}" for loss in table[name]))
+
+# %% [markdown]
+# Muon is ahead with every seed, at both rates. But equal steps are not equal time: for matrices this small, one of its
+# steps takes two to three times as long. In large models the five rounds cost little next to the forward and backward
+# pass.
+#
+# Open the library: `optimizers` makes the choice for you. From lesson 08 on our models learn with it.
+
+# %%
+from txlib.training import optimizers
+
+show_source(optimizers)
+
+# %% [markdown]
+# ## 8 Quiz
+#
+# Decide first, then open an answer.
+#
+# **1. The very first step of Adam, after one batch. One weight has the gradient 0.5, another 0.001. How far do they
+# move?**
+#
+# <details><summary>A. The first 500 times as far</summary>
+#
+# That is gradient descent. Adam divides by the root of the mean square, which here is the gradient's own size.
+# </details>
+# <details><summary>B. Both by the learning rate</summary>
+#
+# Right. With the bias correction, the step is $g / |g|$ times the rate. Later, weights whose gradients disagree from
+# batch to batch move less.
+# </details>
+# <details><summary>C. Hardly at all: the moments start at 0</summary>
+#
+# They would be too small; the bias correction makes up for exactly that.
+# </details>
+#
+# **2. A post-norm stack stays at the loss of the characters' frequencies, from the first hundred steps on. What do you
+# look at first?**
+#
+# <details><summary>A. The size of the weights</summary>
+#
+# They may be perfectly normal. In our runs what was missing was a difference between positions.
+# </details>
+# <details><summary>B. Whether the stream still tells positions apart</summary>
+#
+# Right. If it does not, the model has collapsed: start again with a warm-up, a lower rate, or pre-norm.
+# </details>
+# <details><summary>C. Whether the text is long enough</summary>
+#
+# A short text lets a model learn *too* well. It does not keep it at the frequencies.
+# </details>
+#
+# **3. You put an L2 penalty into the gradient, and train with Adam. Which weights does it hardly touch?**
+#
+# <details><summary>A. Those with small gradients</summary>
+#
+# There the penalty is most of the gradient, so it decides the step.
+# </details>
+# <details><summary>B. Those with large gradients</summary>
+#
+# Right. The penalty is divided by $\sqrt{\hat v}$ along with the rest. AdamW therefore shrinks weights directly.
+# </details>
+# <details><summary>C. None: a penalty acts on all alike</summary>
+#
+# In gradient descent it does. Adam rescales whatever is in the gradient.
+# </details>
+#
+# **4. Weights of size 1, width 1,024, ten layers without norms or residuals. By which factor does the signal grow?**
+#
+# <details><summary>A. About 10</summary>
+#
+# Layers multiply; they do not add.
+# </details>
+# <details><summary>B. $32^{10}$, about $10^{15}$</summary>
+#
+# Right. Each layer multiplies the size by $\sqrt{1024} = 32$ (by 23 with relu).
+# </details>
+# <details><summary>C. $1024^{10}$</summary>
+#
+# Variances grow by 1,024 per layer. Sizes grow by the root.
+# </details>
+#
+# **5. Muon sees a momentum with the singular values 5, 0.5 and 0.01. How long are the three directions of its step?**
+#
+# <details><summary>A. In the same ratio, 500 to 50 to 1</summary>
+#
+# That is plain momentum.
+# </details>
+# <details><summary>B. All about 1, times the rate</summary>
+#
+# Right. Directions that the momentum hardly has get as much of the step as those it is full of.
+# </details>
+# <details><summary>C. 1, 1 and 0: small ones are cut off</summary>
+#
+# A cut-off would throw away what is rare. Muon turns it up.
+# </details>
+
+# %% [markdown]
+# ## 9 Summary
+#
+# - Gradients differ from weight to weight by factors of hundreds. Adam divides a running mean of the gradient by the
+#   root of a running mean of its square, so that each weight gets steps of its own size. The bias correction makes the
+#   first of them right.
+# - Weight decay acts on the weights, not on the gradient.
+# - At 3e-3 our post-norm model makes all characters alike and stays at their frequencies, unless it gets a warm-up, or
+#   some of its blocks a lower rate. At 1e-3 it learns without. Pre-norm needs neither.
+# - Initial weights of size $1/\sqrt d$ keep a signal's size; deep residual streams grow unless the last matrices are
+#   scaled down.
+# - Muon makes all directions of a matrix's step equally long.
+#
+# **Read** Kingma & Ba 2015, *Adam*, [arXiv:1412.6980](https://arxiv.org/abs/1412.6980), sections 2 and 3. Loshchilov &
+# Hutter 2019, *Decoupled Weight Decay Regularization*, [arXiv:1711.05101](https://arxiv.org/abs/1711.05101), section 2.
+# Xiong et al. 2020, *On Layer Normalization in the Transformer Architecture*,
+# [arXiv:2002.04745](https://arxiv.org/abs/2002.04745), section 3. Liu et al. 2020a, *Understanding the Difficulty of
+# Training Transformers*, [arXiv:2004.08249](https://arxiv.org/abs/2004.08249). Liu et al. 2020b, *On the Variance of the
+# Adaptive Learning Rate*, [arXiv:1908.03265](https://arxiv.org/abs/1908.03265). Xu et al. 2019, *Understanding and
+# Improving Layer Normalization*, [arXiv:1911.07013](https://arxiv.org/abs/1911.07013), section 3. Glorot & Bengio 2010,
+# *Understanding the difficulty of training deep feedforward neural networks*, section 4. Jordan et al. 2024, *Muon*,
+# [kellerjordan.github.io/posts/muon](https://kellerjordan.github.io/posts/muon/).
+#
+# **Do** the exercise [07_learning](../exercises/exercise_07_learning.ipynb). Then go on to
+# [08 The encoder–decoder Transformer](08_transformer.ipynb).

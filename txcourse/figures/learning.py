@@ -1,0 +1,37 @@
+"""Learning: the paths that optimizers take down a valley."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from txlib.plots.picture import PALETTE, Picture, drawing, headline, panels
+
+
+def valley(
+    paths: Mapping[str, Sequence[Sequence[float]]],
+    steepness: tuple[int | float, int | float],
+    *,
+    title: str,
+    alt: str,
+    first: str = "first weight",
+    second: str = "second weight",
+) -> Picture:
+    """The paths of optimizers on the loss (steepness[0] * a² + steepness[1] * b²) / 2, from above; one panel each.
+
+    Args:
+        paths: name of the optimizer → its points (a, b), the start first.
+        first, second: the names of the two weights.
+    """
+    a, b = np.meshgrid(np.linspace(-1.3, 1.3, 80), np.linspace(-0.4, 1.3, 80))
+    loss = (steepness[0] * a**2 + steepness[1] * b**2) / 2
+    with drawing():
+        figure, all_axes = panels(len(paths), width=3.0 * len(paths), height=3.4, sharey=True)
+        for axes, (name, points), color in zip(all_axes, paths.items(), PALETTE, strict=False):
+            axes.contour(a, b, loss**0.5, 12, colors="#c8c8c8", linewidths=0.8)
+            axes.plot(*zip(*points, strict=True), "o-", color=color, markersize=3.5, linewidth=1.2)
+            axes.plot(0, 0, "x", color="black", markersize=9, markeredgewidth=2)
+            axes.set_title(name, fontweight="normal", fontsize=11)
+            axes.set(xlabel=first, xlim=(-1.3, 1.3), ylim=(-0.4, 1.3))
+        all_axes[0].set_ylabel(second)
+        headline(figure, title)
+        return Picture(figure, alt)
