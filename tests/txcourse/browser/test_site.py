@@ -83,6 +83,18 @@ def test_views_can_be_touched(visit):
     assert ground == "rgb(255, 255, 255)"
 
 
+def test_a_guess_is_shown_with_its_result_and_counted_on_the_map(visit):
+    page = visit("notebooks/10_gpt.html", PHONE, "dark")
+    page.get_by_label("it does as well as the right one").click()
+    said = page.get_by_role("status").get_by_text("You guessed: it does as well as the right one. Right: it is worse")
+    assert said.count() == 1
+    page.goto(page.url.replace("10_gpt", "00_start_here"))
+    row = page.locator("tr", has_text="10 GPT")
+    assert "1 of 2 guesses" in row.inner_text()
+    row.get_by_role("link", name="10 GPT").click()
+    assert page.url.endswith("notebooks/10_gpt.html")
+
+
 def test_a_view_is_printed_with_its_shades(visit):
     page = visit("notebooks/03_attention.html")
     page.emulate_media(media="print")
