@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 04 · Many heads, self- and cross-attention
 #
-# Six tasks, 16 points, about 75 minutes. They use what [lesson 04](../notebooks/04_heads.ipynb) built, in places where
+# Six tasks, 16 points, about 75 minutes; the three marked *core* take half of that. They use what [lesson 04](../notebooks/04_heads.ipynb) built, in places where
 # the lesson has not been. Run the cells from the top; fill in where it says *your turn*. A check compares what your
 # function returns with what it should return, and knows the usual mistakes. Try as often as you like.
 #
@@ -9,7 +9,7 @@
 # *may attend*. Weight matrices are (in, out): use them as `x @ w`.
 #
 # The answers are yours to write: one that calls torch's multi-head attention, txlib (but for what is imported below),
-# or what a task rules out, is flagged for your teacher.
+# or what a task rules out, is flagged for your teacher, if you have one.
 
 # %% tags=["parameters"]
 seed = 0
@@ -40,7 +40,7 @@ def join(x: Float[Tensor, "b h n d_k"]) -> Float[Tensor, "b n width"]:
     return x.transpose(1, 2).flatten(2)
 
 # %% [markdown]
-# ### Task 1 · One matrix for all   ●●●○○ · 10 minutes · 2 points
+# ### Task 1 · One matrix for all   ●●●○○ · 10 minutes · 2 points · core
 #
 # Many models make queries, keys and values with one wide matrix, and then take the result apart. In which order its
 # columns stand differs from model to model. GPT-2 has all queries first, then all keys, then all values. GPT-NeoX and
@@ -139,7 +139,7 @@ alternative("unfuse", lambda x, heads, parts: tuple(
     torch.stack([head.chunk(parts, dim=-1)[part] for head in x.chunk(heads, dim=-1)], dim=1) for part in range(parts)))
 
 # %% [markdown]
-# ### Task 2 · Cross-attention with padding   ●●●●○ · 14 minutes · 3 points
+# ### Task 2 · Cross-attention with padding   ●●●●○ · 14 minutes · 3 points · core
 #
 # English words `x` attend to a German sentence, the `memory`. Its sentences have different lengths and are padded:
 # `lengths[i]` of the $m$ rows of sentence $i$ are real, and they come first. No English word may attend to padding.
@@ -315,7 +315,7 @@ alternative("cross-attention", by_sentences)
 alternative("cross-attention", queries_unfused)
 
 # %% [markdown]
-# ### Task 3 · Take a head out   ●●●○○ · 10 minutes · 2 points
+# ### Task 3 · Take a head out   ●●●○○ · 10 minutes · 2 points · more
 #
 # Michel et al. (2019) found that many heads of trained models can go. Setting a head to zero, as in the lesson, saves
 # nothing; so cut it out. A layer has `heads` heads. `w_q`, `w_k` and `w_v` are (d_model, heads · d_k), `w_o` is
@@ -435,12 +435,13 @@ equivalent("without-head", "width // heads → width / heads",
            "The heads divide the width, and `//` by a float gives the same whole numbers.")
 
 # %% [markdown]
-# ### Task 4 · From many key heads to few   ●●●○○ · 8 minutes · 2 points
+# ### Task 4 · From many key heads to few   ●●●○○ · 8 minutes · 2 points · more
 #
-# A trained model has as many key heads as query heads, and its cache is too large. Ainslie et al. (2023, section 2.1)
-# turn it into a model with grouped queries: neighbouring key heads make a group, and each group gets *one* key head,
-# whose matrix is the mean of theirs. The values likewise. A little more training then mends what was lost. Write the
-# first step: `w` is (d_model, heads · d_k); return (d_model, kv_heads · d_k).
+# A model that writes keeps the keys and values of all words so far. With as many key heads as query heads, that is too
+# much. Ainslie et al. (2023, section 2.1) let neighboring query heads share: their key heads make a group, and each
+# group gets *one* key head, whose matrix is the mean of theirs. The values likewise. A little more training then repairs
+# what was lost. (Lesson 16 calls this grouped queries.) Write the first step: `w` is (d_model, heads · d_k); return
+# (d_model, kv_heads · d_k).
 #
 # <details><summary>Hint 1: which heads share?</summary>
 #
@@ -477,7 +478,7 @@ mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (heads // kv_hea
         "You average heads 0, 2, 4 … and 1, 3, 5 … Neighbours make a group: the group is the slower axis, "
         "(kv_heads, heads // kv_heads, d_k).")
 mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (kv_heads, heads // kv_heads, -1))[:, :, 0].flatten(1),
-        "You keep the first head of each group and drop the others. (Ainslie et al. tried that, too; the mean was better.)")
+        "You keep the first head of each group and drop the others. (Ainslie et al. also tried that; the mean was better.)")
 mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (heads, -1))[:, :kv_heads].flatten(1),
         "You keep the first `kv_heads` heads. Every head should have a part in its group's mean.")
 mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (heads, -1)).mean(dim=1).repeat(1, kv_heads),
@@ -499,9 +500,9 @@ from txgrade import variant
 FAR, TO_THE = variant((1, "on the"), (2, "two places to the"), (3, "three places to the"))  # of task 5: where heads look
 
 # %% [markdown]
-# ### Task 5 · Program two heads   ●●●●○ · 13 minutes · 3 points
+# ### Task 5 · Program two heads   ●●●●○ · 13 minutes · 3 points · core
 #
-# In the lesson, training found two heads that look left and right. You can write such heads down. Here a sentence is a
+# In the lesson, training found two heads that look left and right. You can also write such heads down. Here a sentence is a
 # matrix of ones and zeros: row $i$ has a 1 in the column of its *word* (the first `words` columns), and a 1 in the
 # column of its *place* (the last `places` columns). Below is attention with two heads. It has no output projection: the
 # two answers stay side by side.
@@ -598,7 +599,7 @@ mistake("program-heads", programmed(-FAR - 1, FAR + 1), "The heads look one plac
 if FAR > 1:
     mistake("program-heads", programmed(-1, 1), "The heads look at the neighbours. They are to look {{FAR:words}} places away.")
 mistake("program-heads", by_words,
-        "Queries are made of places, keys of words, so they have nothing to do with each other. Keys are made of places, too.")
+        "Queries are made of places, keys of words, so they have nothing to do with each other. Keys are also made of places.")
 
 
 def keys_shifted(words, places):
@@ -622,12 +623,13 @@ equivalent("program-heads", "torch.zeros(words + places, 2 * words) → torch.on
            "Each row of x has one place, so all entries of an answer grow by 1, and the largest stays the largest.")
 
 # %% [markdown]
-# ### Task 6 · Investigate: how many heads does it need?   ●●●●● · 20 minutes · 4 points
+# ### Task 6 · Investigate: how many heads does it need?   ●●●●● · 20 minutes · 4 points · more
 #
-# In the lesson, two wants needed two heads. Is that a law: one head for each want? Or are fewer enough, when a head may
-# be wide, or its weights unequal? Below is a small experiment. Texts are random words, so that nothing can be guessed.
-# Each word must name the words at the distances `wants`, for example −1 and +1 for the neighbours. `share_named` trains
-# a layer with `heads` heads for some two seconds, and returns the share of answers that are right.
+# In the lesson, two heads solved two wants from each start, and one head needed a hidden layer and luck. Is that a law:
+# one head for each want? Or are fewer enough, when a head may be wide, or its weights unequal? Below is the lesson's
+# experiment with longer texts and more wants. Each word must name the words at the distances `wants`, for example −1 and
+# +1 for the neighbors. `share_named` trains a layer with `heads` heads for some two seconds, and returns the fraction of
+# answers that are right.
 
 # %%
 def share_named(wants: tuple[int, ...], heads: int, seed: int, d_model: int = 48, steps: int = 300) -> float:
@@ -652,7 +654,7 @@ def share_named(wants: tuple[int, ...], heads: int, seed: int, d_model: int = 48
 # For example `share_named((-1, 1), heads=1, seed=0)`. Distances go up to 3, and the 48 columns can be cut into 1, 2, 3,
 # 4, 6 or 8 heads. First write down what you expect. Then measure, in cells of your own: several numbers of wants
 # against several numbers of heads, three seeds each. Then think of one change that could tell two explanations apart
-# (another width, more steps, wants of another kind …), say what you expect, and measure it, too.
+# (another width, more steps, wants of another kind …), say what you expect, and measure that.
 #
 # Write below, in ten lines or a few more: your table, your answer, what speaks for it and what against, and what you
 # would try next.

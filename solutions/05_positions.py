@@ -1,10 +1,12 @@
 # %% [markdown]
 # # Exercise 05 · Positions
 #
-# Five tasks, 12 points, about 65 minutes. You need [lesson 05](../notebooks/05_positions.ipynb). Choose *Run All Cells*
-# first, then fill in where it says *your turn*; after each answer, run its cell and the check below it.
+# Five tasks, 12 points, about 65 minutes; the two marked *core* take 25. You need
+# [lesson 05](../notebooks/05_positions.ipynb). Run the cells from the top; fill in where it says *your turn*; after each
+# answer, run its cell and the check below it.
 #
-# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
+# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher, if you
+# have one.
 
 # %% tags=["parameters"]
 seed = 0
@@ -23,7 +25,7 @@ from txgrade import variant
 BASE = variant(10_000, 500, 2_000, 50_000)  # of the frequencies in task 1
 
 # %% [markdown]
-# ### Task 1 · A clock for a padded batch   ●●○○○ · 10 minutes · 2 points
+# ### Task 1 · A clock for a padded batch   ●●○○○ · 10 minutes · 2 points · core
 #
 # A batch holds texts of different lengths, and some programs pad them on the *left*. Then the column of a word is not
 # its position. So you are given the position of each word, and return the row of sinusoidal positions for each:
@@ -137,7 +139,7 @@ mistake("sinusoidal", lambda position, d: by_columns(position, d, cosines=False)
 alternative("sinusoidal", by_columns)
 
 # %% [markdown]
-# ### Task 2 · Which row for which distance?   ●●○○○ · 10 minutes · 2 points
+# ### Task 2 · Which row for which distance?   ●●○○○ · 10 minutes · 2 points · more
 #
 # Shaw's attention keeps a table with one vector for each distance $-k \dots k$, so $2k + 1$ rows. Return the matrix
 # that says which row of the table belongs to each query and key. This time with a cache: there are `keys` keys at the
@@ -246,10 +248,10 @@ mistake("buckets", lambda q, n, k: distances(n, n)[q - n :].clamp(-k, k) + k,
 alternative("buckets", lambda q, n, k: (distances(q, n) + k).clamp(0, 2 * k))
 alternative("buckets", lambda q, n, k: torch.tensor([[min(max(j - i, -k), k) + k for j in range(n)] for i in range(n - q, n)]))
 equivalent("buckets", "torch.arange(keys) → torch.arange(1, keys + 1)", "Only differences of positions count.")
-equivalent("buckets", "keys - queries → -queries", "With at least one query, a slice that starts at -queries starts there, too.")
+equivalent("buckets", "keys - queries → -queries", "With at least one query, a slice that starts at -queries also starts there.")
 
 # %% [markdown]
-# ### Task 3 · Rotary positions for a picture   ●●●○○ · 15 minutes · 3 points
+# ### Task 3 · Rotary positions for a picture   ●●●○○ · 15 minutes · 3 points · core
 #
 # Rotary positions tell the distance along a line. The patches of a picture have two: so many rows down, so many columns
 # to the right. Give each patch both. The *first half* of the entries of its vector turns by the patch's row, the
@@ -455,10 +457,12 @@ alternative("rotate", picture)
 alternative("rotate", complex_numbers)
 
 # %% [markdown]
-# ### Task 4 · Skew to both sides   ●●●●○ · 13 minutes · 3 points
+# ### Task 4 · Skew to both sides   ●●●●○ · 13 minutes · 3 points · more
 #
-# The lesson's skewing needs a causal mask. An encoder has none: each query also sees the future. So now you are given
-# scores for *all* distances, `(heads, query, distance)`, with $n$ queries and $2n - 1$ distances $-(n-1) \dots n-1$ in
+# A query can meet a vector for each distance in one matrix product. That gives scores by query and *distance*; attention
+# needs them by query and *key*. Huang et al. (2019) found that no picking is needed: pad one column, cut the same row of
+# numbers into rows of another length, and each score lands under its key. (Lesson 22 builds this **skewing** for the past
+# alone, under a causal mask.) An encoder also sees the future. So you are given scores for *all* distances, `(heads, query, distance)`, with $n$ queries and $2n - 1$ distances $-(n-1) \dots n-1$ in
 # this order: column $c$ belongs to the key at distance $j - i = c - (n - 1)$. For $n = 3$, with the distances as
 # numbers:
 #
@@ -469,8 +473,8 @@ alternative("rotate", complex_numbers)
 # -2  -1   0   1   2       -2  -1   0
 # ```
 #
-# Return the scores by key, `(heads, query, key)`. Do it with pad and reshape, as the lesson does. A loop or `gather`
-# would give the same numbers, but miss the point. (The check lets them pass. A grader is told of each `gather`.)
+# Return the scores by key, `(heads, query, key)`. Do it with pad and reshape. A loop or `gather` would give the same
+# numbers, but miss the point. (The check lets them pass. A teacher sees each `gather`.)
 #
 # <details><summary>Hint 1: what has to slide?</summary>
 #
@@ -485,7 +489,7 @@ alternative("rotate", complex_numbers)
 # </details>
 # <details><summary>Hint 3: which columns?</summary>
 #
-# Those of the $n$ keys, and key 0 stands in column $n-1$. (Another way: the lesson's skewing and `tril()` for the past;
+# Those of the $n$ keys, and key 0 stands in column $n-1$. (Another way: lesson 22's skewing and `tril()` for the past;
 # the same with both axes flipped for the future; and the diagonal only once.)
 # </details>
 
@@ -531,13 +535,13 @@ def halves(x, *, diagonal=-1):
 
 forbid("skew", ("gather", "take_along_dim"), "aten.gather")
 mistake("skew", lambda x: to_the_past(x).tril(),
-        "The past is right, and that is all the lesson needed. Here each query sees the future, too: above the "
+        "The past is right, and under a causal mask that is enough. Here each query also sees the future: above the "
         "diagonal belong the scores of the distances 1 … $n-1$.")
 mistake("skew", lambda x: to_the_past(x),
-        "The past is right. But above the diagonal are left-overs from other rows: the lesson's skewing counts on a "
+        "The past is right. But above the diagonal are left-overs from other rows: skewing for the past counts on a "
         "causal mask. Use the columns of positive distances, too.")
 mistake("skew", lambda x: F.pad(x, (1, 0)).reshape(len(x), -1, x.shape[1])[:, 1:],
-        "This is the lesson's skewing on a matrix that is twice as wide, so the cut falls in wrong places. The padded "
+        "This is skewing for the past on a matrix that is twice as wide, so the cut falls in wrong places. The padded "
         "rows have $2n$ numbers now: cut rows of $2n - 1$.")
 mistake("skew", lambda x: slid(x, left=True)[:, :, x.shape[1] - 1 :],
         "Each score has slid one place too far: you padded on the left. Here row 0 stands right already; pad on the "
@@ -581,15 +585,15 @@ alternative("skew", halves)
 alternative("skew", picked)
 
 # %% [markdown]
-# ### Task 5 · Open investigation: set the clock   ●●●●○ · 15 minutes · 2 points
+# ### Task 5 · Open investigation: set the clock   ●●●●○ · 15 minutes · 2 points · more
 #
 # Are the paper's frequencies good ones? Judge them as a clock. There are `longest` positions, and `hands` pairs of
 # dimensions. Position $i$ has the vector $(\sin i\omega_c, \cos i\omega_c)$ for all hands $c$. Noise with spread 0.5 is
 # added to each entry, as the word that shares the vector would. A reader then looks for the position whose clean vector
 # has the largest dot product with the noisy one. How often is that the wrong position?
 #
-# The paper's $\omega_c = 10000^{-c/\text{hands}}$ is wrong in more than 20 % of all cases, for 16 hands and 2,000
-# positions. Find better frequencies. At most 15 % wrong earns half of the points, at most 4 % all. The grader measures
+# The paper's $\omega_c = 10000^{-c/\text{hands}}$ is wrong in more than 20% of all cases, for 16 hands and 2,000
+# positions. Find better frequencies. At most 15% wrong earns half of the points, at most 4% all. The grader measures
 # it on noise of its own.
 #
 # There is no single right answer, so there is no hint but this: write the experiment first, it takes five lines; then

@@ -5,7 +5,7 @@ Each function returns a `txlib.plots.Picture`.
 
 from txcourse.figures.bert import architectures, head_kinds, input_sum, readers, task_heads
 from txcourse.figures.decoder import decoders, shared_heads
-from txcourse.figures.diagrams import multihead
+from txcourse.figures.diagrams import memory_tape, multihead
 from txcourse.figures.experts import experts
 from txcourse.figures.flash import roofline, tiles
 from txcourse.figures.generation import candidates, choices
@@ -38,6 +38,7 @@ __all__ = [
     "input_sum",
     "isoflops",
     "magnitudes",
+    "memory_tape",
     "multihead",
     "next_token",
     "pipeline",

@@ -22,7 +22,7 @@ def entrances(*, title: str, alt: str) -> Picture:
     doors = {  # what is done: by whom, where along the way, and how far up the arrow goes
         "add a row": ("learned,\nsinusoidal", 2, -0.08),
         "turn both": ("rotary", 4, -0.52),
-        "change the score": ("Shaw, skewed,\nALiBi", 8, -0.52),
+        "change the score": ("ALiBi, T5,\nShaw", 8, -0.52),
         "add to the values": ("Shaw's side door", 16, -0.52),
     }
     with drawing():
