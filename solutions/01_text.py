@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Exercise 01 · From text to tensors
 #
-# Six tasks, 16 points, about 65 minutes. They belong to lesson [01 From text to
-# tensors](../notebooks/01_text.ipynb). Run the cells from the top; fill in where it says *your turn*, then run the
-# check below it. You may check as often as you like.
+# Seven tasks, 18 points, about 75 minutes. They belong to lesson [01 From text to
+# tensors](../notebooks/01_text.ipynb). Tasks 2 to 4 are the core and take about 25 minutes; the others are for those who
+# want more. Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as
+# often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -11,6 +12,7 @@
 seed = 0
 
 # %%
+import regex
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -600,7 +602,87 @@ def in_order(data, merges):
 alternative("encode", in_order)
 
 # %% [markdown]
-# ### Task 5 · Nearest neighbours   ●●●○○ · 10 minutes · 3 points
+# ### Task 5 · Cut numbers in threes   ●●●○○ · 10 minutes · 2 points
+#
+# GPT-2's pattern leaves a number whole, so 2026 and 12345 become whatever pieces the web happened to have. And it knows
+# *won't*, but not *WON'T*. GPT-4's pattern changes both. Cut a text as GPT-2's pattern does, with two changes:
+#
+# 1. A piece has at most three digits, counted from the left: `12345` becomes `123` and `45`. A space in front of a number
+#    does not belong to it.
+# 2. `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll` and `'d` are pieces in capitals as well: `WON'T` becomes `WON` and `'T`.
+#
+# The pieces, put together, are the text. An example: `" in 12345 days"` becomes `" in"`, `" "`, `"123"`, `"45"`, `" days"`.
+#
+# <details><summary>Hint 1: how many?</summary>
+#
+# `{1,3}` after something means one to three of it, as many as there are.
+# </details>
+# <details><summary>Hint 2: capitals</summary>
+#
+# `(?i:…)` ignores case inside its brackets only.
+# </details>
+# <details><summary>Hint 3: where does the space go?</summary>
+#
+# ` ?` takes a space if there is one. Without it, the space in front of a number is left to the last alternative, `\s+`.
+# </details>
+
+# %%
+GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+# %% nbgrader={"grade_id": "cut", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def cut(text: str) -> list[str]:
+    """The pieces of a text: numbers in threes, short forms in small letters and in capitals."""
+    ### BEGIN SOLUTION
+    pattern = r"(?i:'(?:[sdmt]|ll|ve|re))| ?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    return regex.findall(pattern, text)
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-cut", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("cut") as show:
+    for text in ("", " in 12345 days", "Won't, won't, WON'T! They'LL", "7 77 777 7777", "a  1\n\n 1234567.5"):
+        show(str(cut(text)), repr(text))
+    words = ["I'M", "we've", "HE'D", "Brücke", "王", "...", "(x)", "\t", "  ", "€"]
+    for _ in range(3):
+        text = " ".join(words[show.random_size(0, 9)] + str(show.random_size(1, 99_999)) for _ in range(5))
+        show(str(cut(text)), repr(text))
+
+# %% tags=["mistakes"]
+def by(pattern):
+    return lambda text: regex.findall(pattern, text)
+
+
+mistake("cut", by(GPT2), "That is GPT-2's pattern as it was.")
+mistake("cut", by(r"(?i:'(?:[sdmt]|ll|ve|re))| ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+        "A space in front of a number is part of it. Here it is a piece of its own.")
+mistake("cut", by(r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+        "The numbers are right. `WON'T` should be cut like `won't`.")
+mistake("cut", by(r"(?i:'(?:[sdmt]|ll|ve|re))| ?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+        "A number may have any number of digits. A piece has at most three.")
+mistake("cut", by(r"(?i:'(?:[sdmt]|ll|ve|re))| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+        "The short forms are right. Numbers are still whole: at most three digits to a piece.")
+mistake("cut", by(r"(?i:'(?:[sdmt]|ll|ve|re))| ?\p{L}+|\p{N}{3}|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+        "What is left after the threes is cut into single digits: `45` is one piece.")
+mistake("cut", by(r"(?i:'(?:[sdmt]|ll|ve|re))| ?\p{L}+|\p{N}{3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+        "Numbers of one or two digits are lost. No character of the text may be.")
+
+
+def by_groups(text):
+    pieces = []
+    for piece in regex.findall(GPT2.replace("'(?:", "(?i:'(?:", 1).replace("re)", "re))", 1), text):
+        number = piece.strip(" ")
+        if not number.isnumeric():
+            pieces.append(piece)
+            continue
+        if piece != number:
+            pieces.append(" ")
+        pieces += [number[i : i + 3] for i in range(0, len(number), 3)]
+    return pieces
+
+
+alternative("cut", by_groups)
+
+# %% [markdown]
+# ### Task 6 · Nearest neighbors   ●●●○○ · 10 minutes · 3 points
 #
 # `table` has one row per token, its vector. Return the ids of the `k` tokens whose vectors have the highest cosine
 # with that of token `id`, the nearest first, **without** the token itself. No row is zero. Don't use
@@ -724,7 +806,7 @@ def by_sorting(table, id, k):
 alternative("nearest", by_sorting)
 
 # %% [markdown]
-# ### Task 6 · Investigate: whose vocabulary?   ●●●●● · 20 minutes · 3 points
+# ### Task 7 · Investigate: whose vocabulary?   ●●●●● · 20 minutes · 3 points
 #
 #
 # A vocabulary is good for the text that it was learned from. How good, and what does it cost elsewhere? Learn three of
