@@ -561,7 +561,7 @@ for seed in range(10):
 # %% [markdown]
 # ## 4 Likelier is not better
 #
-# If greedy is bad because it never looks back, does a better *search* help? Beam search (lesson 08) was worth a point
+# If greedy is bad because it never looks back, does a better *search* help? Beam search (lesson 09) was worth a point
 # of BLEU in translation. Here it is for a decoder: keep the best few hypotheses, lengthen each by every token, keep
 # the best few again.
 
@@ -778,7 +778,7 @@ expect("Distinct-3 at T = 1", warm[1], 0.92, 1)
 
 # %% [markdown]
 # Another measure of likeness asks how well each text could pass for a "translation" of the others: **self-BLEU** (Zhu
-# et al. 2018), the BLEU of lesson 08, from 0 to 100, with all other texts as references. High means: they are all
+# et al. 2018), the BLEU of lesson 09, from 0 to 100, with all other texts as references. High means: they are all
 # alike. Twelve texts of each are enough.
 
 

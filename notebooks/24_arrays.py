@@ -962,7 +962,7 @@ class Arrays(nn.Module):
 
 # %% [markdown]
 # The task: a digit and a sentence at once. *Which digit is it? Is the sentence German or English?* (Sentences are
-# those of lesson 08, their first 24 bytes.) One Perceiver with 12 logits, ten for the digit and two for the language:
+# those of lesson 09, their first 24 bytes.) One Perceiver with 12 logits, ten for the digit and two for the language:
 
 # %%
 from txlib.data import translation

@@ -192,7 +192,7 @@ plots.lines(
 # ### 2.3 Other models
 #
 # The premise was found in a BERT, which reads both ways. The course has two other Transformers: a small Llama, which is
-# causal, and the translator of lesson 08, whose encoder reads German.
+# causal, and the translator of lesson 09, whose encoder reads German.
 
 # %%
 llama = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
@@ -872,40 +872,8 @@ print(f"L M L M L: {mixed / 1e6:,.0f}; five dense: {5 * D / 1e6:,.0f}, {5 * D / 
 # M is still quadratic, a third of dense. It moves the wall by a factor; it doesn't take it away. That was enough for
 # their GPUs of 16 GB, on which the decoder without it had come to an end at 4,000 tokens (§ 5.3).
 #
-# ### 6.3 Reading their table
-#
-# Liu et al., table 4, the combined corpus: the best model of each kind, with the length $L$ at which it was best. T-ED
-# is an encoder–decoder Transformer; T-D a decoder alone, which reads source and article as one text; MoE are lesson
-# 18's experts.
-
-# %%
-table = {"seq2seq with attention": (500, 5.04952, 12.7), "T-ED": (500, 2.46645, 34.2),
-         "T-D": (4000, 2.22216, 33.6), "T-DMCA": (11000, 2.05159, 36.2),
-         "T-DMCA, 128 experts": (11000, 1.92871, 37.9), "T-DMCA, 256 experts": (7500, 1.90325, 38.8)}
-print("model                       L   printed  ROUGE-L   if it is a perplexity   if it is in nats")
-for name, (length, printed, rouge) in table.items():
-    p = torch.tensor(printed)
-    print(f"{name:22} {length:6}   {printed:.5f}  {rouge:5}     {p.log2():5.2f} bits             "
-          f"{p.exp().log2():5.2f} bits, a perplexity of {p.exp():.1f}")
-
-# %% [markdown]
-# Table 4 calls the column *perplexity*, per piece of a word. Can that be? A perplexity of 1.9 would be 0.93 bits for a
-# piece of several letters, about 0.2 per letter; lesson 10's GPT needs more than ten times as many, and people who
-# guess letters by hand about one. And the recurrent baseline, which "does quite poorly" in their words, would choose
-# between five pieces on average. Read as *logarithms* (nats, the natural unit of a loss, which their library reports)
-# the same numbers give perplexities from 156 down to 6.7: what one expects of such models. And the paper says so
-# itself, in other places: its table 3 has the same 2.46645 for T-ED as a *log-perplexity*, and § 5.3 tells of a
-# log-perplexity that drops from 2.05 to 1.93. (To which base it doesn't say; we take the library's.) If you meet this
-# table on a slide, don't compare it with perplexities.
-#
-# **ROUGE-L** is the longest common subsequence of the text written and the true one, as an F-score in percent. What
-# does the table show? More text read goes with better articles. But every row changes several things at once, length,
-# architecture, experts; T-D reads eight times as much as T-ED, has the better loss and the *worse* ROUGE; and the last
-# row is best while reading less. Compression made 11,000 tokens possible. That it is *worth* something by itself, the
-# table can't say.
-#
-# `benchmarks/long_text.py` runs it again, small: continue a play that nobody has seen, a minute of one core for each
-# model and length, one seed. So little training rewards nobody for reading more; every model is best with 128 tokens,
+# Their table 4 compares such models; lesson 09 §7.4 reads it. `benchmarks/long_text.py` runs it again, small: continue a
+# play that nobody has seen, a minute of one core for each model and length, one seed. So little training rewards nobody for reading more; every model is best with 128 tokens,
 # and the recurrent one is best of all. But look at what 2,048 tokens *cost* them: recurrent 1.40 nats, encoder–decoder
 # 0.88, decoder 0.19, with compressed memory 0.08. At that length their order is the paper's: 5.82, 5.43, 4.94, 4.76.
 # Experts bring nothing in a minute (4.82).

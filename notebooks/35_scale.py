@@ -1273,7 +1273,7 @@ for stages, micro in ((4, 1), (4, 4), (4, 32), (16, 32)):
 #
 # ### 11.1 In operations: the table of 2017 once more
 #
-# Lesson 08 showed the table of "Attention is all you need", with a training cost for each system. Those costs are
+# Lesson 09 showed the table of "Attention is all you need", with a training cost for each system. Those costs are
 # hours × GPUs × what a GPU can do. What did the models *need*? Count a step of each, 25,000 words on either side, and
 # multiply by the paper's number of steps:
 
@@ -1291,7 +1291,7 @@ for name, steps, days, paper in (("base", 100_000, 0.5, 3.3e18), ("big", 300_000
 # The share of what a machine *could* do that goes into the model's own operations is its **model FLOP utilisation**.
 # Recomputation (section 5) does not count: it is no progress. Today 40 % is good.
 #
-# (The caption of that table, and many a slide after it, says "at a fraction of the training cost". Lesson 08 has shown
+# (The caption of that table, and many a slide after it, says "at a fraction of the training cost". Lesson 09 has shown
 # where that holds: for French, and beside ensembles; not for *big* on German, beside single models.)
 #
 # ### 11.2 In money and energy

@@ -89,13 +89,15 @@ def write_module(path: Path | str, *objects: Any) -> None:
 
 def _definition(item: Any) -> str:
     """Return the source of a class or function; inspect finds no classes that a cell defines."""
+    item = inspect.unwrap(item)
     code = getattr(item, "__code__", None) or next(
         method.__code__ for method in vars(item).values() if inspect.isfunction(method)
     )
     source = "".join(linecache.getlines(code.co_filename))
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.ClassDef | ast.FunctionDef) and statement.name == item.__name__:
-            return ast.get_source_segment(source, statement) or ""
+            first = min([statement.lineno, *(each.lineno for each in statement.decorator_list)])
+            return "\n".join(source.splitlines()[first - 1 : statement.end_lineno])
     raise ValueError(f"the cell that defines {item.__name__} is not known any more: run it again, then this cell")
 
 

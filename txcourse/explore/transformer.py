@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from matplotlib.patches import Rectangle
 from torch import nn
 
 from txcourse.explore.view import View
@@ -13,7 +14,7 @@ from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, panel
 
 WIDTH, HEIGHT, STEP, GAP = 130, 24, 34, 16  # of a box, from one to the next, and between groups
 ENCODER, DECODER, SHEET = 80, 262, 344  # where the two streams run, and how wide a drawing is
-FILLS = {"attention": PALETTE[5], "feed": "#a9d8c8", "norm": PALETTE[4], "plain": PALE}
+FILLS = {"attention": PALETTE[5], "cross": PALETTE[3], "feed": "#a9d8c8", "norm": PALETTE[4], "plain": PALE}
 
 LESSONS = {  # of each part: what it does, in a sentence, and the lessons that build it
     "embedding": (
@@ -125,14 +126,14 @@ def _sublayers(block: nn.Module) -> list[str]:
 def _drawn(name: str, model: Any) -> dict[str, Any]:
     """Boxes, wires, frames and labels of one model; y grows downwards, as in SVG."""
     sheet: dict[str, Any] = {"boxes": [], "wires": [], "frames": [], "labels": []}
-    _, memory = _column(sheet, model, model.encoder, ENCODER, "source")
-    right, top = _column(sheet, model, model.decoder, DECODER, "target, shifted right")
+    _, memory, above = _column(sheet, model, model.encoder, ENCODER, "source")
+    right, top, edge = _column(sheet, model, model.decoder, DECODER, "target, shifted right")
     asks = right["cross-attention"]
     turn = (ENCODER + DECODER) / 2
-    path = [[ENCODER, memory], [ENCODER, memory - 14], [turn, memory - 14], [turn, asks], [DECODER - WIDTH / 2, asks]]
+    path = [[ENCODER, memory], [ENCODER, above - 14], [turn, above - 14], [turn, asks], [DECODER - WIDTH / 2, asks]]
     sheet["wires"].append({"points": path, "color": PALETTE[3], "width": 2.5})
-    sheet["labels"].append({"x": ENCODER, "y": memory - 20, "text": "memory", "anchor": "middle"})
-    logits = top - GAP - HEIGHT
+    sheet["labels"].append({"x": ENCODER, "y": above - 20, "text": "memory", "anchor": "middle"})
+    logits = edge - GAP - HEIGHT
     _box(sheet, DECODER, logits, "logits, softmax", "output", "plain")
     _wire(sheet, DECODER, top, logits + HEIGHT / 2)
     _wire(sheet, DECODER, logits - HEIGHT / 2, logits - STEP + 4)
@@ -149,8 +150,8 @@ def _drawn(name: str, model: Any) -> dict[str, Any]:
 
 def _column(
     sheet: dict[str, Any], model: Any, stack: Any, x: int | float, reads: str
-) -> tuple[dict[str, int | float], int | float]:
-    """One stack from bottom to top: where the branches of its sub-layers stand, and its upper end."""
+) -> tuple[dict[str, int | float], int | float, int | float]:
+    """One stack from bottom to top: the height of each sub-layer, of the highest box, and of all that is drawn."""
     sheet["labels"].append({"x": x, "y": 4, "text": reads, "anchor": "middle"})
     _wire(sheet, x, -10, -22)
     y = -22 - HEIGHT / 2
@@ -164,7 +165,7 @@ def _column(
     previous = bottom + 10
     for name in _sublayers(block):
         does = name.replace("_", "-")
-        fill = "feed" if name == "feed_forward" else "attention"
+        fill = {"feed_forward": "feed", "cross_attention": "cross"}.get(name, "attention")
         masked = "causal " if name == "self_attention" and stack is model.decoder else ""
         main = (masked + does, does, fill)
         group = [("norm", "norm", "norm"), main, ("add", "add", "plain")]
@@ -182,15 +183,17 @@ def _column(
         bend = [[x, branch], [side, branch], [side, y], [x + WIDTH / 2, y]]
         sheet["wires"].append({"points": bend, "color": PALETTE[0], "width": 1.5})
         y -= HEIGHT / 2 + GAP
+    y -= 14  # room for the number of blocks
     frame_top = y + 4
     sheet["frames"].append({"x": x - WIDTH / 2 - 8, "y": frame_top, "width": WIDTH + 22, "height": bottom - frame_top})
-    _box(sheet, x - WIDTH / 2 + 12, frame_top, f"{len(stack.layers)} ×", "stack", "plain", width=34, height=20)
+    _box(sheet, x - WIDTH / 2 + 12, frame_top + 13, f"{len(stack.layers)} ×", "stack", "plain", width=34, height=20)
+    edge = frame_top
     if not isinstance(stack.norm, nn.Identity):
         y -= STEP / 2
         _wire(sheet, x, previous, y + HEIGHT / 2)
         _box(sheet, x, y, "norm", "norm", "norm")
-        previous = y - HEIGHT / 2
-    return places, previous
+        previous = edge = y - HEIGHT / 2
+    return places, previous, edge
 
 
 def _box(
@@ -222,6 +225,9 @@ def _still(drawings: list[dict[str, Any]]) -> Picture:
             axes.axis("off")
             low = highest - each["height"]
             axes.set_title(f"{each['name']}: {each['rule']}", fontweight="normal", fontsize=11)
+            for frame in each["frames"]:
+                corner, size = (frame["x"], frame["y"] + low), (frame["width"], frame["height"])
+                axes.add_patch(Rectangle(corner, *size, facecolor="#f4f4f4", edgecolor="#bdbdbd", zorder=0))
             for wire in each["wires"]:
                 points = [(x, y + low) for x, y in wire["points"]]
                 axes.plot(*zip(*points[:-1], strict=True), color=wire["color"], linewidth=wire["width"])

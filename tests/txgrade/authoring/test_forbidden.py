@@ -38,7 +38,7 @@ def test_every_task_rules_out_the_library(name):
         ("05_positions", "skew", "import txlib.attention as t\nt.skew(x)"),
         ("06_block", "head-norm", "import torch.nn.functional as F\nF.layer_norm"),
         ("06_block", "head-norm", "getattr(torch, 'group_norm')"),
-        ("08_transformer", "several-references", "import math\nfrom sacrebleu import corpus_bleu"),
+        ("09_translation", "several-references", "import math\nfrom sacrebleu import corpus_bleu"),
         ("16_todays_decoder", "rms-norm", "F.rms_norm"),
     ],
 )
