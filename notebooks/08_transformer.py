@@ -183,7 +183,7 @@ logits = F.layer_norm(x, (256,)) @ embedding.weight[100:].T  # (100, 4900): othe
 print(f"variance at the input {x.var():.2f}, of a logit {logits.var():.2f}")
 
 # %% [markdown]
-# ### 3.4 The block, with a place to look up the source
+# ### 3.4 The block, with a look at the source
 #
 # Multi-head attention (lesson 04), sinusoids (lesson 05) and the feed-forward network (lesson 06) are unchanged. Unfold
 # the next cell if you want to read them again.
@@ -457,7 +457,7 @@ def reverse(model, words):
 
 
 # %% [markdown]
-# Try words of your own, from the letters a to j:
+# Try your own words, from the letters a to j:
 
 # %% tags=["nbval-ignore-output"]
 tried = ["cabbed", "feedbag", "abcdefghij", "jjjjj", "bead"]
@@ -523,11 +523,10 @@ predicted(
 )
 
 # %% [markdown]
-# One vector reverses most short strings and few of the long ones. Both nets that look back reverse nearly all. So the
-# lesson of this table is not that recurrence fails. It is that looking back is enough: the Transformer has thrown the
-# recurrence out, and loses nothing here. What it wins is time in training, since it computes all positions of a string
-# at once (lesson 02 §7 measures this). The letters also fit a recurrent decoder well, as its next look is always one to
-# the left of its last one.
+# One vector reverses about seven strings in ten. Both nets that look back reverse nearly all. So this table does not say
+# that recurrence fails. It says that looking back is enough: the Transformer has dropped the recurrence, and loses
+# nothing here. What it gains is time in training, since it computes all positions of a string at once (lesson 02 §7). Be
+# fair to the recurrent net: reversing suits it, as its next look is always one to the left of the last one.
 
 # %% [markdown]
 # ## 5 See it work: where does the decoder look?
@@ -570,8 +569,8 @@ for row, letter in enumerate(word[::-1]):
 expect("Rows that look at their partner or its neighbor", hits, 6, 8)
 
 # %% [markdown]
-# The rest of the weight goes to neighbors, and does no harm, because the encoder has mixed them: a memory vector can also
-# tell what is next to its letter. That is a warning for every attention map: it shows where vectors were fetched, not what was in them (lesson 14).
+# The rest of the weight goes to neighbors, and does no harm. Our explanation: the encoder mixes neighbors, so a memory
+# vector can also tell what is next to its letter. That is a warning for every attention map: it shows where vectors were fetched, not what was in them (lesson 14).
 
 # %% [markdown]
 # ## 6 Break it
@@ -687,7 +686,7 @@ expect("Right among 500, without positions", share_right(unplaced), 0, 0.15)
 
 # %% [markdown]
 # It finds letters of the source, but cannot tell which is next: to an encoder without positions, *cabbed* and *debbac*
-# are the same bag. The shorter the string, the more it can still guess.
+# are the same bag.
 
 # %% [markdown]
 # ## 7 One file, and the library
