@@ -23,6 +23,7 @@ import json
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -207,39 +208,25 @@ for name, groups in {"as they come": as_they_come, "by length": by_length}.items
 # The paper's optimizer is Adam with $\beta = (0.9, 0.98)$. We use AdamW with the same $\beta$ for the embedding and the
 # norms, and **Muon** ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/); lesson 07) for the matrices
 # inside the blocks: it turns each update into (about) the nearest orthogonal matrix, so that all directions learn at one
-# speed. Each group of weights has its own highest rate, `peak`.
-
-
-# %%
-def make_optimizers(model):
-    inside, rest = [], []
-    for name, weight in model.named_parameters():
-        is_matrix = ".layers." in name and weight.dim() == 2
-        (inside if is_matrix else rest).append(weight)
-    matrices = {"params": inside, "peak": 0.02}
-    others = {"params": rest, "peak": 3e-3}
-    return [
-        torch.optim.Muon([matrices], momentum=0.95, weight_decay=0.0),
-        torch.optim.AdamW([others], betas=(0.9, 0.98), weight_decay=0.0),
-    ]
-
-
-# %% [markdown]
+# speed. The library puts both behind one object; each part keeps its own highest rate, and `set_factor` sets the
+# schedule's height, from 0 to 1.
+#
 # One step: predict, measure, differentiate. If all gradients together have a norm above 1, they are scaled down to 1.
-# `rate` is the schedule's height, from 0 to 1. (`collate` has shifted the labels already: `decoder_input_ids`.)
+# (`collate` has shifted the labels already: `decoder_input_ids`.)
 
 
 # %%
-def learn(model, optimizers, batch, rate):
+from txlib.training.optimizers import optimizers
+
+
+def learn(model, optimizer, batch, rate):
     inputs = batch.input_ids, batch.attention_mask, batch.decoder_input_ids
     loss = smoothed_loss(model(*inputs).logits, batch.labels)
     model.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * group["peak"]
-        optimizer.step()
+    optimizer.set_factor(rate)
+    optimizer.step()
     return loss.item()
 
 
@@ -249,12 +236,13 @@ def learn(model, optimizers, batch, rate):
 
 # %% tags=["nbval-ignore-output"]
 device = default_device()
-optimizers, losses = make_optimizers(model.to(device).train()), []
+model.to(device).train()
+optimizer, losses = optimizers(model, lr=3e-3, muon_lr=0.02), []
 torch.manual_seed(0)
 groups = batches_by_length(lengths, 1000, seed=0)[:80]
 for step, group in enumerate(progress(groups, "training from nothing"), start=1):
     rate = up_and_down(step, 80, warmup=8)
-    losses.append(learn(model, optimizers, batch_of(group).to(device), rate))
+    losses.append(learn(model, optimizer, batch_of(group).to(device), rate))
 curve = torch.tensor(losses).unfold(0, 10, 1).mean(dim=-1).tolist()  # of ten steps
 expect("Loss at the end", curve[-1], 4.7, 6.3)
 
@@ -666,10 +654,7 @@ predicted("attack-aligned", "▁angegriffen")
 # found another way; this one loses what it relied on:
 
 # %% tags=["nbval-ignore-output"]
-unplaced = TransformerConfig(
-    len(vocabulary), config.replace(position="none"), 3, 3, PAD, BOS, EOS,
-)
-lost = Transformer(unplaced)
+lost = Transformer(replace(sizes, block=config.replace(position="none")))
 lost.load_state_dict(model.state_dict())
 without_positions = translate(lost.to(device), german)
 for index in shown[:4]:
@@ -773,7 +758,7 @@ for name, each in VASWANI.items():
         built = Transformer(each)
     counted = sum(weight.numel() for weight in built.parameters())
     block = each.block
-    d, d_ff, heads = block.d_model, block.ffn.d_ff, block.heads
+    d, d_ff, heads = block.d_model, block.ffn.d_ff, block.attention.heads
     row = f"{name:6} {each.encoder_layers:7} {d:5} {d_ff:7} {heads:6} {d // heads:4}"
     print(row, f"{count(d, d_ff):12,} {counted:12,}")
 
