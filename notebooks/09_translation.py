@@ -312,7 +312,7 @@ for index in shown[:4]:
 
 # %% [markdown]
 # It has learned with which words English sentences in these games begin, and how they end. In between it stammers, and
-# only now and then does it have anything to do with the source.
+# says nothing about the source.
 #
 # ### 3.2 BLEU, by hand
 #
