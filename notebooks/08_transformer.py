@@ -9,7 +9,7 @@
 # - recognize a model that has cheated in training;
 # - keep the whole model in one file, `my_transformer.py`, that needs nothing but torch.
 #
-# **You need** lessons 03 to 06. **It takes** about 50 minutes to read and try; all cells together run in about two
+# **You need** lessons 03 to 07. **It takes** about 50 minutes to read and try; all cells together run in about two
 # minutes on a laptop. Most of that is training.
 
 # %% [markdown]
@@ -373,7 +373,7 @@ print(f"sees later letters: {bool(peeks(model))}; change by padding: {change:.0e
 # cross-entropy: the mean of $-\log p$ over all letters to be written. A model that writes the right letter with
 # probability ½ each time has a loss of $-\log ½ = 0.69$; blind guessing among 13 tokens has $\log 13 = 2.6$.
 #
-# Each step draws 64 new strings. The rest is lesson 06's recipe: Adam, a learning rate that warms up and then falls in
+# Each step draws 64 new strings. The rest is lesson 07's recipe: Adam, a learning rate that warms up and then falls in
 # a straight line, and a limit on the gradient's norm.
 
 
@@ -693,7 +693,7 @@ expect("Right among 500, without positions", share_right(unplaced), 0, 0.15)
 #
 # ### 7.1 `my_transformer.py`
 #
-# Everything that the model needs is in your cells. `write_module` copies them into one file, as they are now, with any
+# Lesson 06 began this file. Everything that the model needs is in your cells. `write_module` copies them into one file, as they are now, with any
 # change that you have made. It imports torch and nothing else.
 
 # %%
