@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from txcourse.figures.shapes import arrow, box
-from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, fit, headline, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, fit, headline, ink, panels
 
 STATE, CONTEXT, DECODER = PALETTE[5], PALETTE[3], "#a9d8c8"
 BESIDE = 1.3  # from one word to the next, in inches
@@ -143,5 +143,5 @@ def _mixture(axes: Axes, places: Sequence[float], weights: Tensor, x: float, num
         axes.text(*label, f"{weight:.2f}", ha="center", va="center", fontsize=10, zorder=6, bbox=ground)
     box(axes, x, CONTEXT_ROW + 0.15, 0.5, 0.36, f"$c_{{{number}}}$", CONTEXT, fontsize=14)
     arrow(axes, (x - BESIDE, DECODER_ROW - 0.2), (x - 0.32, CONTEXT_ROW + 0.2), PALETTE[1], width=2, head=12)
-    axes.text(x - BESIDE + 0.1, CONTEXT_ROW + 0.42, "asks", color=PALETTE[1], ha="right", va="center")
+    axes.text(x - BESIDE + 0.1, CONTEXT_ROW + 0.42, "asks", color=ink(PALETTE[1]), ha="right", va="center")
     arrow(axes, (x, CONTEXT_ROW + 0.4), (x, DECODER_ROW - 0.2), CONTEXT, width=3, head=14)
