@@ -354,8 +354,9 @@ for name, guess in guesses.items():
 #
 # ### 4.1 A vector for each distance
 #
-# Lesson 05 had it in its section 6. Beside $q_i \cdot k_j$, *what* I look for, the score gets a second part, *when* I
-# look for it: a learned vector $e$ for each distance, in each head, which the query meets like a key:
+# Lesson 05 adds what a distance is worth to the score. Huang et al. (2019) did it for music, whose memories are long, and
+# without clipping. Next to $q_i \cdot k_j$, *what* I look for, the score gets a second part, *when* I look for it: a
+# learned vector $e$ for each distance to the past, $-(n-1) \dots 0$, in each head, which the query meets like a key:
 #
 # $$\text{score}_{ij} = \frac{q_i \cdot k_j + q_i \cdot e_{j-i}}{\sqrt{d_k}} \qquad j \le i$$
 #
@@ -397,9 +398,33 @@ print(f"a score for each pair:       {4 * n * n * heads / 1e6:6.0f} MB per layer
 #
 # $$S_{ij} = B_{i,\; n-1-(i-j)}$$
 #
-# Lesson 05 showed with a picture that padding and cutting anew makes one into the other. Here is why it had to. In
-# memory a matrix is one long line, row after row. The number in row $i$, column $c$ of $B$ has the address $i\,n + c$.
-# So $S_{ij}$ is found at
+# A matrix product and a *reshape* turn one into the other. Watch four queries first. The number **32** means: query 3, 2
+# tokens ago. (Queries and keys are counted from 1 in this picture only, so that each number has two digits.)
+
+# %%
+n = 4
+by_distance = 10 * torch.arange(1, n + 1)[:, None] + torch.arange(n).flip(0)
+padded = F.pad(by_distance, (1, 0), value=-1)        # (query, 1 + distance); −1: padding
+reshaped = padded.reshape(n + 1, n)                  # (1 + query, key): the same line, cut anew
+dropped = reshaped[1:]                               # (query, key)
+steps = {"by distance": by_distance, "1 pad left": padded, "2 reshape": reshaped,
+         "3 drop first row": dropped}
+colours = {name: torch.where(matrix < 0, -1, matrix % 10) for name, matrix in steps.items()}
+colours["3 drop first row"][torch.ones(n, n).triu(1).bool()] = -2  # keys in the future
+figures.rearranging(
+    steps, colours, title="Pad, reshape, drop: every score lands under its key",
+    alt="Four matrices. First, columns of equal distance 3, 2, 1, 0. Then a column of zeros on "
+    "the left. Then the same numbers read row by row into 5 rows of 4. Then without the first "
+    "row: equal distances are on diagonals, distance 0 on the main diagonal; above it are "
+    "left-over numbers.",
+)
+
+# %% [markdown]
+# In the last matrix, row 3 reads 32, 31, 30: key 1 is two back, key 2 one back, key 3 is the query itself. Above the
+# diagonal are left-overs from other rows. They do no harm *if* a causal mask hides the future, and are wrong without one.
+#
+# Why does it work? In memory a matrix is one long line, row after row. The number in row $i$, column $c$ of $B$ has the
+# address $i\,n + c$. So $S_{ij}$ is found at
 #
 # $$i\,n + n - 1 - i + j \;=\; i\,(n - 1) + j + (n - 1).$$
 #
@@ -461,8 +486,8 @@ prove_equal(skew(q @ e.mT)[:, seen_by_mask], picked(q, e)[:, seen_by_mask],
 # %% [markdown]
 # ### 4.3 Memory, counted and measured
 #
-# Two things matter: the largest tensor, and what autograd keeps for the backward pass. You know how to measure the
-# first from lesson 05. For the second torch has hooks: it hands over each tensor that it keeps.
+# Two things matter: the largest tensor, and what autograd keeps for the backward pass. For the first we watch every
+# operation. For the second torch has hooks: it hands over each tensor that it keeps.
 
 # %%
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -571,7 +596,7 @@ for n in (1024, 4096, 16384):
 # ## 5 A model that learns chorales
 #
 # Now the model: a decoder as in lesson 10, of two pre-norm blocks with four heads. All that is new stands in the line
-# with `skew`. It has a rival: "absolute" adds a learned vector for each place instead (lesson 05's section 3). Both are
+# with `skew`. It has a rival: "absolute" adds a learned vector for each place instead (lesson 05). Both are
 # told what singers see in their notes: whose turn it is, and where in the beat we are. The table of distances and that
 # of places begin at 0, so that a row that is never trained adds nothing:
 
@@ -1045,7 +1070,7 @@ expect("What the bass loses", (with_her - by_voice / struck)[3].item(), 0.1, 2)
 # %% [markdown]
 # ## 9 Longer than any window
 #
-# It was trained on windows of four bars. What happens in bars five to eight of a longer one? Lesson 05 had an answer
+# It was trained on windows of four bars. What happens in bars five to eight of a longer one? Lesson 05 asked the same
 # for letters. Predict it for *absolute*, for *relative*, and for *relative* whose queries may look back one old window
 # only. Loss by bar, of the recorded runs:
 
@@ -1075,8 +1100,7 @@ plots.lines(
 # Each place beyond the 256th has a vector that nothing has ever trained; and a window over what may be *seen* does
 # not help a token whose own place is unknown. (It was tried: 0.87 instead of 0.85 in bar 8.) The relative one hardly
 # notices. From bar 5 on there are distances that it has never met, by bar 8 nearly half of all. There it loses a
-# little, and a window, which hides them, mends that. (Lesson 05's skewed reader did worse beyond its length. Its
-# untrained rows began at random. Ours began at 0, and say nothing.)
+# little, and a window, which hides them, fixes that. (Our untrained rows began at 0, and add nothing.)
 #
 # And look at the zigzag: odd bars cost more than even ones. Our reading: lines of a hymn take two bars, and the second
 # ends on a long note, which costs little to hold. The song's form, seen in a loss.
@@ -1084,10 +1108,22 @@ plots.lines(
 # %% [markdown]
 # ## 10 Open the library
 #
-# `SkewedBias` you know from lesson 05: a layer hands it queries and gets a bias.
+# `SkewedBias` is the library's `skew` with its distances: a layer hands it queries and gets a bias. Without a causal mask
+# the left-overs would be wrong, so the library refuses:
 
 # %%
-from txlib.attention import SkewedBias
+from txlib.attention import MultiHeadAttention, SkewedBias
+
+layer = MultiHeadAttention(64, 4, position_bias=SkewedBias(4, 16, max_length=128))
+try:
+    layer(torch.randn(1, 9, 64))
+except ValueError as error:
+    print(error)
+
+# %% [markdown]
+# With one, both compute the same:
+
+# %%
 from txlib.music import GridTokenizer
 
 torch.manual_seed(0)
