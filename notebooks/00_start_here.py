@@ -32,7 +32,8 @@ explore.lookup(key, value, torch.tensor([0.2756, 0.9613]), scale=4,
 from txlib import plots
 
 turned = torch.linspace(0, 120, 241)
-query = torch.stack([turned.deg2rad().cos(), turned.deg2rad().sin()], dim=-1)  # (query, 2)
+radians = turned.deg2rad()
+query = torch.stack([radians.cos(), radians.sin()], dim=-1)  # (query, 2)
 score = query @ key.T  # (query, key): how well each key matches
 plots.lines(
     {
@@ -41,7 +42,8 @@ plots.lines(
     },
     title="A soft answer has a slope everywhere",
     xlabel="direction of the query (degrees)", ylabel="answer",
-    alt="The hard answer is a staircase from 10 to 50, the soft one a smooth curve through it.",
+    alt="The hard answer is a staircase from 10 to 50, the soft one a smooth curve "
+    "through it.",
 )
 
 # %% [markdown]
@@ -67,7 +69,7 @@ translate("Die Orks haben die Menschen angegriffen!")
 # to the end for *have attacked* and back for *the humans*. Not every row finds a partner: the ending *ed* and the
 # exclamation mark look mostly at the end of the sentence. Put other sentences into the cell above, for example *Wo ist das
 # Raumschiff?* or *Ich habe den König gestern gesehen.* It knows kings and spaceships better than taxes: try *Ich zahle
-# keine Steuern.* You build such a model in lessons 03 to 08.
+# keine Steuern.* You build such a model in lessons 03 to 09.
 
 # %% [markdown]
 # ## 3 Fix a mask
@@ -78,14 +80,14 @@ translate("Die Orks haben die Menschen angegriffen!")
 
 # %%
 def may_look(length):
-    """True where a word, `query`, may look at another, `key`: an earlier one, or itself."""
+    """True where a word, `query`, may look at a `key`: an earlier word, or itself."""
     query = torch.arange(length)[:, None]  # (query, 1)
     key = torch.arange(length)[None, :]  # (1, key)
     return key >= query  # (query, key)
 
 
 words, mask = ["I", "like", "green", "tea"], may_look(4)
-sees = "; ".join(f"{word}: {mask[index].sum()} of 4" for index, word in enumerate(words))
+sees = "; ".join(f"{word}: {row.sum()} of 4" for word, row in zip(words, mask))
 plots.heatmap(
     mask.float(), rows=words, columns=words, size=0.5, numbers=False, bar=False,
     title="Dark: the row's word may look there",
@@ -142,8 +144,10 @@ mean = {name: torch.tensor(reader.losses).unfold(0, 20, 1).mean(dim=-1).tolist()
         for name, reader in (("right", right), ("leaky", leaky))}
 plots.lines(
     {name: (steps, curve) for name, curve in mean.items()},
-    title="The leaky model looks nearly perfect", xlabel="training step", ylabel="training loss (nats)",
-    alt="Two training losses. The right model's falls to a little over 2, the leaky one's to about 0.06.",
+    title="The leaky model looks nearly perfect",
+    xlabel="training step", ylabel="training loss (nats)",
+    alt="Two training losses. The right model's falls to a little over 2, the leaky "
+    "one's to about 0.06.",
 )
 
 # %% [markdown]
@@ -173,10 +177,10 @@ predicted("leak", "the leaky one has the lower loss, the right one writes better
 # <!-- tracks -->
 # | Track | Lessons | Hours to read | with exercises |
 # | --- | --- | ---: | ---: |
-# | Attention | [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [08](08_transformer.ipynb) | 8 | 13 |
-# | Language models | [01](01_text.ipynb), [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [10](10_gpt.ipynb), [11](11_sampling.ipynb), [13](13_decoding.ipynb), [16](16_todays_decoder.ipynb) | 13 | 24 |
+# | Attention | [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [08](08_transformer.ipynb) | 5 | 10 |
+# | Language models | [01](01_text.ipynb), [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [10](10_gpt.ipynb), [11](11_sampling.ipynb), [13](13_decoding.ipynb), [16](16_todays_decoder.ipynb) | 11 | 22 |
 # | Efficiency | [03](03_attention.ipynb), [04](04_heads.ipynb), [10](10_gpt.ipynb), [30](30_wall.ipynb), [31](31_sparse.ipynb), [32](32_low_rank.ipynb), [34](34_flash.ipynb) | 9 | 19 |
-# | Everything | all | 34 | 64 |
+# | Everything | all | 33 | 65 |
 # <!-- end of tracks -->
 #
 # If you are undecided, begin with [lesson 03](03_attention.ipynb): it takes the orcs' sentence apart, word by word. If you

@@ -117,8 +117,8 @@ pairs = {language: translation("games", f"{language}-en") for language in ("de",
 for language, splits in pairs.items():
     foreign, english = ("\n".join(side) for side in zip(*splits.train))
     for name, text in ((language, foreign), ("en", english)):
-        bytes_each = len(text.encode()) / len(text)
-        print(f"{name}: {len(text):9,} characters, {bytes_each:.3f} bytes per character")
+        ratio = len(text.encode()) / len(text)
+        print(f"{name}: {len(text):9,} characters, {ratio:.3f} bytes per character")
 print("🙂🙂🙂: 3 characters,", len("🙂🙂🙂".encode()), "bytes")
 
 # %% [markdown]

@@ -54,7 +54,7 @@ for french, english in [p for p in french_pairs.train if "bonjour" in p[0].lower
     print(f"{french:50} {english}")
 
 # %% [markdown]
-# It depends on the words around it. And the pair below, which will stay with us through lesson 08, shows two more
+# It depends on the words around it. And the pair below, which will stay with us through lesson 09, shows two more
 # difficulties: the words come in another order, and the two sides can have different lengths.
 
 # %%
@@ -863,7 +863,7 @@ plots.heatmap(
 # %% [markdown]
 # Where it is sure, it is right: *The* looks at *Die*, *orcs* at *Orks*, *humans* at *Menschen*. The verb is harder, as
 # German has parted it. *have* and *attack* both look at *haben*, its first half. Of *angegriffen*, at the end, *attack*
-# takes 0.11; *ed* spreads its weight and puts slightly more there (0.26) than elsewhere. (The larger model of lesson 08
+# takes 0.11; *ed* spreads its weight and puts slightly more there (0.26) than elsewhere. (The larger model of lesson 09
 # does look at the end.)
 #
 # ### Reordered, and found by a rule
@@ -1074,7 +1074,7 @@ for batch_size in (1, 16):
 # BLEU of 17.8, attention 26.8. Sutskever et al. (2014) got 34.8 without attention, but with five deep LSTMs of 384 M
 # parameters each, 12 million sentence pairs, and the source written backward, so that its beginning is fresh. Then
 # nearly everybody took attention. The table of 2017, from ByteNet to the Transformer, with what each cost to train, is in
-# [lesson 08, section 10](08_transformer.ipynb).
+# [lesson 09, section 7.3](09_translation.ipynb).
 #
 # Those systems differ in size, data and machines. What if only the kind of net differs? `benchmarks/translators.py`
 # gave eight of them the same 29,000 sentence pairs (Multi30k: descriptions of pictures, German to English), 2.8 million
@@ -1088,7 +1088,7 @@ for batch_size in (1, 16):
 # | LSTMs, four layers on each side, attention | 764 | 25.4 (24.1–26.1) | 20 |
 # | a Universal Transformer (lesson 19) | 273 | 26.4 (26.3–26.5) | 33 |
 # | a GRU with attention (as in section 5) | 625 | 27.3 (27.1–27.6) | 11 |
-# | a Transformer of today (lesson 08) | 648 | 33.4 (32.8–33.7) | 17 |
+# | a Transformer of today (lesson 09) | 648 | 33.4 (32.8–33.7) | 17 |
 # | ConvS2S: convolutions, attention in each layer | 1,033 | 34.6 (34.2–34.9) | 11 |
 #
 # Attention is worth ten points here, and nine in Bahdanau's table. LSTMs with attention beat ByteNet, ConvS2S beats

@@ -77,7 +77,7 @@ prove_equal(attend(vectors_of(won))[at_won], attend(vectors_of(lost))[at_lost],
 # %% [markdown]
 # The same vector. No later layer can tell the two apart, because nothing is left to tell them by. In general, if $P$
 # shuffles rows, $\text{attend}(P x) = P\,\text{attend}(x)$: attention is **permutation equivariant** (lesson 04,
-# section 2). Here it is in numbers, on the sentence that we follow through lessons 03 to 08. Exchange its two nouns, and
+# section 2). Here it is in numbers, on the sentence that we follow through lessons 03 to 09. Exchange its two nouns, and
 # look at the weight that *attacked* gives to each word:
 
 # %%

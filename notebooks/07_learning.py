@@ -496,7 +496,8 @@ for name, rates in recorded["wiring"].items():
 
 # %%
 predict("post-norm-cause", "What lets post-norm learn at 3e-3, without a warm-up?",
-        "moments first", "slower last blocks only", "slower blocks, last or first", "none")
+        "moments first", "slower last blocks only", "slower blocks, last or first",
+        "none")
 
 # %% [markdown]
 # Three seeds each:

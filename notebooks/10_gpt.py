@@ -300,7 +300,7 @@ expect("The parallel pass is faster by a factor of", slow / fast, 10, 600)
 # ## 5 Train it
 #
 # Our GPT has $d = 128$, 4 heads and 3 blocks. We have half a minute, so we take what learns fastest: rotary positions,
-# RMS norm, no biases, and *Muon* for the matrices inside the blocks (lesson 09). The learning rate warms up for 20
+# RMS norm, no biases, and *Muon* for the matrices inside the blocks (lesson 07). The learning rate warms up for 20
 # steps and then falls to 0.
 
 

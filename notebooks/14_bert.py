@@ -478,8 +478,8 @@ def losses_of(model, batch, labels, random_b):
 
 
 # %% [markdown]
-# The optimizer is that of lesson 09: Muon for the matrices inside the blocks, AdamW for the rest. The learning rate
-# rises for 50 steps, since post-norm needs a warm-up (lesson 06), and then falls to almost nothing.
+# The optimizer is that of lesson 07: Muon for the matrices inside the blocks, AdamW for the rest. The learning rate
+# rises for 50 steps, since post-norm needs a warm-up (lesson 07), and then falls to almost nothing.
 
 
 # %%

@@ -1044,5 +1044,5 @@ for name, model in {"halting": models["halting"], "ten steps": forced, "wide sta
 # Thoughts*, [arXiv:2502.17416](https://arxiv.org/abs/2502.17416), section 2. Geiping et al. 2025, *Scaling up
 # Test-Time Compute with Latent Reasoning*, [arXiv:2502.05171](https://arxiv.org/abs/2502.05171), section 3.
 #
-# **Do** the exercise [19_universal](../exercises/exercise_19_universal.ipynb). Lessons on vision, music and sets are to
-# come. What attention costs, and how that can be changed, begins with [30 The quadratic wall](30_wall.ipynb).
+# **Do** the exercise [19_universal](../exercises/exercise_19_universal.ipynb). Then go on to
+# [21 Vision](21_vision.ipynb), where the tokens are no longer words.
