@@ -10,7 +10,7 @@
 # - train a small Music Transformer, and judge it in nats per note beside guessing, counting and a Markov chain;
 # - let it finish a chorale, hear it, see what its heads look at, and give it rules to keep.
 #
-# **You need** lessons 05 (above all its section 6), 06 and 08. You need not read music. **It takes** about 90 minutes
+# **You need** lessons 05 (above all its section 6), 06 and 08. You need not read music. **It takes** about 95 minutes
 # to read, try and hear; all cells together run in about a minute on a laptop.
 
 # %% [markdown]
