@@ -25,9 +25,9 @@
 # ### A hidden state, or looking back
 #
 # A recurrent net (lesson 02) also brings *animal* to *it*, but inside one vector, the **hidden state**, which every
-# word on the way rewrites. Take the simplest one, $h \leftarrow \frac12 h + \frac12 x$, on paper. After *animal*, half of
-# $h$ is *animal*. Six words later, at *it*, it is one part in 128. Gates slow this down, but everything still has to fit
-# into one vector. Looking back takes the vector of *animal* as it was, with whatever weight the query gives it.
+# word on the way rewrites. Take the simplest one, $h \leftarrow \frac12 h + \frac12 x$, on paper. After *animal*, half
+# of $h$ is *animal*. Six words later, at *it*, it is one part in 128. Gates slow this down, but everything still has to
+# fit into one vector. Looking back takes the vector of *animal* as it was, with whatever weight the query gives it.
 #
 # | | a hidden state | looking back |
 # | --- | --- | --- |
@@ -57,7 +57,7 @@ from txcourse.lesson import (
 #
 # We follow lesson 03's sentence pair, first its English side: *The orcs have attacked the humans.* The word *attacked*
 # should find out who did it, and to whom. The simplest self-attention has nothing to learn: each word asks with its own
-# vector $x_i$, and is found by its own vector. The scores are $x_i \cdot x_j / \sqrt d$.
+# vector $x_i$, and is found by the same vector. The scores are $x_i \cdot x_j / \sqrt d$.
 #
 # Try it on paper with two numbers for each word, *how much of a noun* and *how much of a verb*: let *orcs* and *humans*
 # be $(2, 0)$ and *attacked* be $(0, 2)$. Then *attacked* scores 4 with itself and 0 with both nouns.
@@ -106,8 +106,8 @@ u, s, _ = torch.svd_lowrank(ppmi, q=64, niter=4)  # (word, 64), (64,)
 vectors = F.normalize(u * s.sqrt(), dim=-1) * 64**0.5  # (word, 64): all equally long
 
 # %% [markdown]
-# The scores of the six words with each other, and the weights that the softmax makes of them. (The scores are drawn
-# divided by 8, so that a word has 1 with itself.)
+# Here are the scores of the six words with each other, and the weights that the softmax makes of them. (The scores are
+# drawn divided by 8, so that a word has 1 with itself.)
 
 # %% tags=["nbval-ignore-output"]
 sentence = ["the", "orcs", "have", "attacked", "the", "humans"]
@@ -130,15 +130,15 @@ plots.heads(
 # %% [markdown]
 # Two things are wrong, and better vectors would not help.
 #
-# **Every word finds itself.** $x_i \cdot x_i$ is the squared length, and among vectors of equal length no dot product is
-# larger (the Cauchy–Schwarz inequality). So each row puts nearly all its weight on its own word (*the* shares it with
-# its twin), and the word receives what it already was. Second comes what *resembles* the word: *orcs* looks at
+# **Every word finds itself.** $x_i \cdot x_i$ is the squared length, and among vectors of equal length no dot product
+# is larger (the Cauchy–Schwarz inequality). So each row puts nearly all its weight on its own word (*the* shares it
+# with its twin), and the word receives what it already was. Second comes what *resembles* the word: *orcs* looks at
 # *humans*, though the word it needs is *attacked*.
 #
-# **Looking is mutual.** $x_i \cdot x_j = x_j \cdot x_i$: *orcs* looks for *humans* as much as *humans* looks for *orcs*.
-# But a verb may need its subject more than the subject needs the verb.
+# **Looking is mutual.** $x_i \cdot x_j = x_j \cdot x_i$: *orcs* looks for *humans* as much as *humans* looks for
+# *orcs*. But a verb may need its subject more than the subject needs the verb.
 #
-# On all test sentences:
+# Over all test sentences, this is the mean weight of a word on itself:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 test_ids = encode(english_test, word_ids)  # (sentence, n)
@@ -153,8 +153,9 @@ expect("A word's weight on itself", own, 0.85, 1.0)
 # A word can be compared, but only with what resembles it. It should be able to look for something else.
 #
 # A word plays three roles, and they need not look alike: what it *looks for*, its query; what it can be *found by*, its
-# key; what it *hands over*, its value. Give each role a matrix of its own, to be learned. On paper again, with one noun,
-# *orcs* $= (1, 0)$, and one verb, *attacked* $= (0, 1)$. Let the query be the second number and the key the first. Then
+# key; what it *hands over*, its value. Give each role a matrix of its own, to be learned. On paper again, with one
+# noun, *orcs* $= (1, 0)$, and one verb, *attacked* $= (0, 1)$. Let the query be the second number and the key the
+# first. Then
 #
 # | | query | key |
 # | --- | --- | --- |
@@ -191,8 +192,8 @@ print(f"M has rank {torch.linalg.matrix_rank(M)}; is M symmetric? {M.allclose(M.
 print(f"numbers to learn: {w_q.numel() + w_k.numel():,}, or {M.numel():,} in a free M")
 
 # %% [markdown]
-# $M$ has **low rank**, at most $d_k$: a head compares words in $d_k$ respects only. In exchange it has fewer numbers
-# to learn, and compares short vectors. For one want, that is often enough.
+# $M$ has **low rank**, at most $d_k$: a head compares words in $d_k$ respects only. In exchange it has fewer numbers to
+# learn, and compares short vectors. To look for one thing, that is often enough.
 #
 # ### What happens when words change places
 #
@@ -229,8 +230,8 @@ prove_equal(out[3], exchanged[3], what='What "attacked" hears in the two sentenc
 # ### Measured: one want
 #
 # A task in which nothing can be guessed: six words, drawn at random from 20, sit in a ring. **Each must name the word
-# on its left**; the first one's left neighbor is the last. After attention, one linear layer names the word. (`wants`
-# lists the places to name: −1 is left, 1 is right. `attend` is the part that we will exchange.)
+# on its left**; the first one's left neighbor is the last. That is one *want*. After attention, one linear layer names
+# the word. (`wants` lists the places to name: −1 is left, 1 is right. `attend` is the part that we will exchange.)
 
 # %%
 def asked(text, wants):  # (text, n)
@@ -320,10 +321,10 @@ expect("Query and key, the worst start", min(left), 0.95, 1.0)
 
 # %% [markdown]
 # A query *and* a key solve it: "I look for the place before mine" is one matrix. One projection cannot, and the reason
-# fits on paper. With it, scores are mutual: $s_{ij} = s_{ji}$. Word 2 must match word 1 better than word 3, so $s_{21} >
-# s_{32}$. In the same way $s_{32} > s_{43} > s_{54} > s_{65} > s_{16}$, and word 1, whose left neighbor is word 6, needs
-# $s_{16} > s_{21}$: the chain bites its own tail. At least one of the six places must fail, which leaves 5 in 6 and a
-# lucky guess in 20, or 84%. (Training need not reach even that.)
+# fits on paper. With it, scores are mutual: $s_{ij} = s_{ji}$. Word 2 must match word 1 better than word 3, so
+# $s_{21} > s_{32}$. In the same way $s_{32} > s_{43} > s_{54} > s_{65} > s_{16}$, and word 1, whose left neighbor is
+# word 6, needs $s_{16} > s_{21}$: the chain bites its own tail. At least one of the six places must fail, which leaves
+# 5 in 6 and a lucky guess in 20, or 84%. (Training need not reach even that.)
 
 # %% [markdown]
 # ## 3 One row, two wants
@@ -342,7 +343,7 @@ print(f"with two rows the sentences differ by {(heard[0] - heard[1]).norm():.1f}
 
 # %% [markdown]
 # An equal average has forgotten which part came from where. Two rows of weights keep them apart: one looks at the doer,
-# the other at the victim, and the two answers are put side by side.
+# the other at the victim, and the two answers are put side by side. (9.5 is the length of the difference.)
 #
 # Does training find a way around it? Ask for both neighbors, left *and* right.
 
@@ -383,9 +384,9 @@ look(one[0], "One head: one row for two neighbors",
      "weight of a row is on one of the two neighbors.")
 
 # %% [markdown]
-# Could it not spend 0.7 on the left and 0.3 on the right, and so mark them? A linear layer that reads the word with the
-# weight 0.3 out of the sum reads the louder one even more clearly. But a network with a hidden layer can tell the louder
-# from the softer, and in a real block one follows (lesson 06). That is the strongest rival:
+# Could it not spend 0.7 on the left and 0.3 on the right, and so mark them? A linear layer that can read the word with
+# weight 0.3 out of the sum reads the one with 0.7 more clearly still, and names that. But a network with a hidden layer
+# can tell the two apart, and in a real block one follows (lesson 06). That is the strongest rival:
 
 # %% tags=["nbval-ignore-output"]
 def hidden_layer(entries, logits):
@@ -404,9 +405,9 @@ for model in [play(OneHead, both_sides, seed, hidden_layer) for seed in starts]:
 # %% [markdown]
 # ## 4 The idea in one picture
 #
-# What we have is one row of weights per word; what is missing is a second one. So cut the wide query, key and value into
-# $h$ narrow strips. Each set of strips attends on its own, with its own weights: that is a **head**. At the end the
-# heads' answers are put side by side, and one more projection mixes them.
+# What we have is one row of weights per word; what is missing is a second one. So cut the wide query, key and value
+# into $h$ narrow strips. Each set of strips attends on its own, with its own weights: that is a **head**. At the end
+# the heads' answers are put side by side, and one more projection mixes them.
 
 # %% jupyter={"source_hidden": true}
 figures.multihead(
@@ -457,7 +458,7 @@ class LoopedHeads(nn.Module):
 
 
 # %% [markdown]
-# Give the task of two wants two of these heads, each half as wide. Data, steps, learning rate and the number of
+# Give the task two of these heads, one for each want, each half as wide. Data, steps, learning rate and the number of
 # parameters stay the same.
 
 # %% tags=["nbval-ignore-output"]
@@ -631,8 +632,8 @@ prove_equal(layer(x), looped(x), what="All heads at once and the loop of the equ
 #
 # Wrong shapes stop a program. Wrong order does not, so you need a test. Here is a good one: use a causal mask, and ask
 # by gradient which words each output depends on. Where the gradient is 0, a word has no influence. Query $i$ may attend
-# to key $j$ where $j \le i$: itself and its past, nothing beyond. (Some write $j < i$. Then a word could not see itself,
-# and the first word could see nothing.)
+# to key $j$ where $j \le i$: itself and its past, nothing beyond. (Some write $j < i$. Then a word could not see
+# itself, and the first word could see nothing.)
 #
 # We test the right layer; one that splits correctly, but merges the heads without transposing back; and one that takes
 # the shortcut both ways. Which of them sees the future? Which loses part of the past? Decide before you run it.
@@ -684,9 +685,9 @@ picture
 
 # %% [markdown]
 # Merged without the transpose, the model reads the future through a mask that forbids it. With both shortcuts the mask
-# holds, by luck: all pieces are still in the order of the text. But a head is now a short stretch of the text, so a word
-# sees itself and at most the word before it. The two mistakes hide each other in `join(split(x)) == x`, and a test for
-# the future alone would pass. So test both halves.
+# holds, by luck: all pieces are still in the order of the text. But a head is now a short stretch of the text, so here
+# a word sees itself and at most the word before it. The two mistakes hide each other in `join(split(x)) == x`, and a
+# test for the future alone would pass. So test both halves.
 #
 # What does such a leak do in training? Let the layer guess the next word of real sentences, under a causal mask, once
 # with the right join and once with the wrong one. Both are then judged twice on new sentences: on all words at once, as
@@ -743,8 +744,8 @@ for name, layer in (("right", ManyHeads), ("no transpose in join", Unturned)):
 predicted("heads-leak", "it halves the loss or better", "It reads the next word, which it should guess.")
 
 # %% [markdown]
-# Judged as in training, the leaking layer wins by far: 2.0 nats instead of 4.4. Judged as it will be used, it loses, with
-# 5.1. A loss that is too good to be true is a bug until you have shown that it is not.
+# Judged as in training, the leaking layer wins by far: 1.98 nats instead of 4.35. Judged as it will be used, it loses,
+# with 5.07. A loss that is too good to be true is a bug until you have shown that it is not.
 
 # %% [markdown]
 # ## 6 Self-attention and cross-attention
@@ -797,10 +798,10 @@ print(f"without a mask the output changes by {change:.0%}")
 #
 # > Der König ist tot. → *the* ? *is*
 #
-# The query is made of the two neighbors and the position of the gap. It must find, in the German sentence, the word that
-# belongs there. The answer is read from what attention returns, and from nothing else. Each word of a sentence is hidden
-# in turn, so a sentence of $n$ words asks $n$ queries at once. Embeddings of the two neighbors and of the gap's position
-# add up to the query; German words and their positions are the memory.
+# The query is made of the two neighbors and the position of the gap. It must find, in the German sentence, the word
+# that belongs there. The answer is read from what attention returns, and from nothing else. Each word of a sentence is
+# hidden in turn, so a sentence of $n$ words asks $n$ queries at once. Embeddings of the two neighbors and of the gap's
+# position add up to the query; German words and their positions are the memory.
 
 
 # %%
@@ -902,7 +903,7 @@ plots.heads(
 )
 
 # %% [markdown]
-# Heads differ: in row *king*, some put nearly all their weight on *könig*, others next to none. (Row *domain* means
+# Heads differ: in row *king*, three put most of their weight on *könig*, and one next to none. (Row *domain* means
 # little: the word is too rare to have been asked for in training.) Another sentence, with lines instead of cells, one
 # head at a time. Which head finds *könig* for *king*, and which *tot* for *dead*? (If you see no menu, run the cell.)
 
@@ -913,8 +914,8 @@ explore.heads(weight, rows=rows, columns=columns)
 # %% [markdown]
 # One sentence can be lucky, so we count over all test sentences. For common words with a known translation: what share
 # of a head's weight goes to the translation of the *hidden* word, which the query has not seen? And how much worse does
-# the model get without the head? To switch it off, set its $W_i^O$ to zero: leave out its term. (The folded cell holds a
-# list of 36 translations, and does both. Heads have no order of their own, so we sort them by that share.)
+# the model get without the head? To switch it off, set its $W_i^O$ to zero: leave out its term. (The folded cell holds
+# a list of 36 translations, and does both. Heads have no order of their own, so we sort them by that share.)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 import copy
@@ -959,16 +960,16 @@ expect("The best head's share on the translation, worst start", min(best), 0.4, 
 
 # %% [markdown]
 # From each start, one or two heads are finders: more than half of their weight goes to a word that the query has never
-# seen, only inferred from what surrounds the gap. Others put little more on it than chance would. Are those superfluous?
-# No: leaving out any head costs 0.2 nats or more, and the best finder is not always missed most. Our explanation: what is
-# next to the word you need, and elsewhere in the sentence, helps to choose and to inflect it. A single head would have to
-# put all of that into one average.
+# seen, only inferred from what surrounds the gap. The weakest put little more on it than looking at all words alike
+# would. Are those superfluous? No: leaving out any head costs 0.2 nats or more, and the best finder is not always
+# missed most. Our explanation: what is next to the word you need, and elsewhere in the sentence, helps to choose and to
+# inflect it. A single head would have to put all of that into one average.
 #
 # ### Break it: how many heads?
 #
-# Same width, same parameters, same data; only $h$ changes. More heads are more ways to look, but they are narrower: with
-# 32, each query and key has 4 entries to describe what it looks for. Does the loss fall all the way to 32, or does it
-# turn? And what does the wrong reshape of section 5 cost here? Guess, then run it (three starts each).
+# Same width, same parameters, same data; only $h$ changes. More heads are more ways to look, but they are narrower:
+# with 32, each query and key has 4 entries to describe what it looks for. Does the loss fall all the way to 32, or does
+# it turn? And what does the wrong reshape of section 5 cost here? Guess, then run it (three starts each).
 
 # %% tags=["nbval-ignore-output"]
 losses = {"h = 4": [test(model)[0] for model in four]}
@@ -994,10 +995,12 @@ plots.ranges(
 )
 
 # %% [markdown]
-# More heads are better each time, by more than starts differ, and here it does not turn. In the paper it does. Vaswani
-# et al. (table 3, rows A) measured a model a hundred times as large, in BLEU, a score of translations from 0 to 100 that
-# lesson 09 explains. The optimum was 8 to 16 heads; 1 head was 0.9 worse than the best, and 32 fell back by 0.4. The best
-# number depends on the task, on the width, and on how long you train (ours is short). In both, one is too few.
+# More heads are better on average each time, and here the loss does not turn. (From 4 to 8 heads the ranges of the
+# starts touch; the other two steps are larger than any difference between starts.) In the paper it turns. Vaswani et
+# al. (table 3, rows A) measured a model a hundred times as large, in BLEU, a score of translations from 0 to 100 that
+# lesson 09 explains. The optimum was 8 to 16 heads; 1 head was 0.9 worse than the best, and 32 fell back by 0.4. The
+# best number depends on the task, on the width, and on how long you train (ours is short). In both cases, one head is
+# too few.
 #
 # And the wrong reshape? No error, no `nan`, and the loss goes down. It is just a model that is worse than it should be:
 # four heads, and a higher loss than the right model with one. This is what most mistakes in attention look like.
@@ -1044,9 +1047,10 @@ theirs_out, _ = theirs(x, memory, memory, key_padding_mask=~mask[:, 0, 0])
 prove_equal(out, theirs_out, tolerance=1e-4, what="The library's and torch's")
 
 # %% [markdown]
-# What do more heads cost? The matrices have the same size for any $h$. Multiplying an $(a, b)$ by a $(b, c)$ matrix takes
-# $abc$ multiplications and as many additions. So the four projections take $4 \cdot 2nd^2 = 8nd^2$ operations, with $d$
-# short for $d_\text{model}$. Scores and mixing take $2n^2 d_k$ each in one head, $2n^2d$ each in all. Let torch count:
+# What do more heads cost? The matrices have the same size for any $h$. Multiplying an $(a, b)$ by a $(b, c)$ matrix
+# takes $abc$ multiplications and as many additions. So the four projections take $4 \cdot 2nd^2 = 8nd^2$ operations,
+# with $d$ short for $d_\text{model}$. Scores and mixing take $2n^2 d_k$ each in one head, $2n^2d$ each in all. Let
+# torch count:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -1062,8 +1066,8 @@ for n, heads in ((64, 1), (64, 4), (64, 16), (256, 4), (1024, 4)):
 
 # %% [markdown]
 # Operations and the $4d^2$ parameters do not depend on $h$. One thing grows: there are $h$ weight matrices, so $hn^2$
-# weights to hold and to exponentiate. And the famous square only hurts in long texts: up to $n = 2d$, here 256 words, the
-# projections cost more. Does the *clock* depend on $h$? Decide before you run this.
+# weights to hold and to exponentiate. And the notorious $n^2$ only hurts in long texts: up to $n = 2d$, here 256 words,
+# the projections cost more. Does the *clock* depend on $h$? Decide before you run this.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 import time
@@ -1086,9 +1090,9 @@ for heads in (1, 4, 16):
 # It does, on a CPU: 16 heads take several times as long as one, though the operations are the same. The $hn^2$ weights
 # are written to memory, read, and exponentiated. Lesson 34 builds on this.
 #
-# **Two things come later.** A model that writes keeps the keys and values of all words so far; this **cache** is built in
-# [lesson 13](13_decoding.ipynb). To keep it small, several query heads can share one head of keys and values, **grouped
-# queries**; [lesson 16](16_todays_decoder.ipynb) swaps them in.
+# **Two things come later.** A model that writes keeps the keys and values of all words so far; this **cache** is built
+# in [lesson 13](13_decoding.ipynb). To keep it small, several query heads can share one head of keys and values,
+# **grouped queries**; [lesson 16](16_todays_decoder.ipynb) swaps them in.
 
 # %% [markdown]
 # ## 9 Quiz
@@ -1132,7 +1136,8 @@ for heads in (1, 4, 16):
 # other.
 # </details>
 #
-# **3. English words (n = 7) attend to a German sentence (m = 9), batch 5, 4 heads. What shape has the padding mask?**
+# **3. English words (n = 7) attend to a German sentence (m = 9), batch 5, 4 heads. What shape does the padding mask
+# have?**
 #
 # <details><summary>A. (5, 1, 1, 9)</summary>
 #
@@ -1140,8 +1145,8 @@ for heads in (1, 4, 16):
 # </details>
 # <details><summary>B. (5, 1, 7, 1)</summary>
 #
-# That says which *queries* are real. It would forbid some of them everything, and let the others look at the padding.
-# (`attention` refuses it.)
+# That says which *queries* are real. It would hide everything from some of them, and let the others look at the
+# padding. (`attention` refuses it.)
 # </details>
 # <details><summary>C. (5, 1, 7, 7)</summary>
 #
@@ -1167,8 +1172,8 @@ for heads in (1, 4, 16):
 # %% [markdown]
 # ## 10 Summary
 #
-# - Self-attention lets the words of a sentence look at each other. Queries and keys need projections of their own:
-#   without, looking is mutual, and each word finds itself.
+# - Self-attention lets the words of a sentence look at each other. Queries and keys need a projection each: without
+#   them, looking is mutual, and each word finds itself.
 # - One head has one row of weights for each word. $h$ heads have $h$ rows, and what they find is added up by $W^O$.
 # - Project, split, attend, join, project. Parameters and operations do not depend on $h$.
 # - `view` divides, `transpose` swaps. Mixed up, words get lost, or the future leaks in, without an error.

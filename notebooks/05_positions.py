@@ -77,8 +77,8 @@ prove_equal(attend(vectors_of(won))[at_won], attend(vectors_of(lost))[at_lost],
 # %% [markdown]
 # The same vector. No later layer can tell the two apart, because nothing is left to tell them by. In general, if $P$
 # shuffles rows, $\text{attend}(P x) = P\,\text{attend}(x)$: attention is **permutation equivariant** (lesson 04,
-# section 2). Here it is in numbers, on the sentence that we follow through lessons 03 to 09. Exchange its two nouns, and
-# look at the weight that *attacked* gives to each word:
+# section 2). Here it is in numbers, on the sentence that we follow through lessons 03 to 09. Exchange its two nouns,
+# and look at the weight that *attacked* gives to each word:
 
 # %%
 followed = "The orcs have attacked the humans.", "The humans have attacked the orcs."
@@ -104,10 +104,10 @@ for number in (1, 4, 9):
     print("   ", " / ".join(twins[number]))
 
 # %% [markdown]
-# What would a good remedy be like? Three wishes:
+# What should a good remedy do? Three wishes:
 #
 # 1. **Distinct.** No two positions look the same.
-# 2. **Distance.** "The word before me" is one rule, wherever I am. An adjective precedes its noun in the whole text.
+# 2. **Distance.** "The word before me" is one rule, wherever I am. An adjective precedes its noun anywhere in the text.
 # 3. **Longer.** It still works on texts longer than those it was trained on.
 #
 # We will tick them off at the end.
@@ -145,9 +145,9 @@ figures.entrances(
 # $$x_i \leftarrow x_i + p_i$$
 #
 # On paper: if *enemy* is $(1, 0)$, $p_1 = (0, 2)$ and $p_4 = (0, 5)$, then the enemy at position 1 is $(1, 2)$ and at
-# position 4 it is $(1, 5)$. Training finds out what to put into the table. (Gehring et al. 2017; BERT and GPT-2 do this,
-# and for some years most systems did.) Does it tell our two enemies apart? And after one step of training on a sentence
-# of 8 words, which rows of a table of 12 have learned anything?
+# position 4 it is $(1, 5)$. Training finds out what to put into the table. (Gehring et al. 2017; BERT and GPT-2 do
+# this, and for some years most systems did.) Does it tell our two enemies apart? And after one step of training on a
+# sentence of 8 words, which rows of a table of 12 have learned anything?
 
 # %%
 torch.manual_seed(0)
@@ -170,14 +170,15 @@ print("rows with a gradient:", learning.tolist(), "of 12")
 # %% [markdown]
 # (*attacked* now also finds something else in our two sentences: its two nouns carry other positions.)
 #
-# A row learns only from sentences long enough to reach it. If every sentence had 8 words, rows 8 and up would keep their
-# random start values. And for the 13th word there is no row at all. Remember this for section 6.
+# A row learns only from sentences long enough to reach it. If every sentence had 8 words, rows 8 and up would keep
+# their random start values. And for the 13th word there is no row at all. Remember this for section 6.
 #
 # ### Sinusoidal
 #
 # Can a formula fill the table, so that every position has a row? Think of a clock with many hands, numbered
-# $c = 0, 1, 2, \dots$, each slower than the one before. Each hand is two numbers, its sine and its cosine, and all hands
-# together say what time it is. With two hands, one turning by 1 radian per position, the other by 0.1, position 3 is
+# $c = 0, 1, 2, \dots$, each slower than the one before. Each hand is two numbers, its sine and its cosine, and all
+# hands together say what time it is. With two hands, one turning by 1 radian per position, the other by 0.1, position 3
+# is
 #
 # $$(\sin 3,\ \cos 3,\ \sin 0.3,\ \cos 0.3) = (0.14,\ -0.99,\ 0.30,\ 0.96).$$
 #
@@ -285,11 +286,11 @@ for d in (64, 512):
 
 
 # %% [markdown]
-# **Add, or concatenate?** Adding mixes two things in the same dimensions. Why not $[x_i; p_i]$? Multiply that by a matrix
-# whose upper half is $W_x$ and whose lower half is $W_p$, and it is a sum again, $x_i W_x + p_i W_p$, only that places
-# get a projection of their own. Adding is the special case $W_p = W_x$, and saves half of the matrix. In a wide model,
-# words and places find room to keep out of each other's way, and nearly everyone adds. (Nor does a position have to be a
-# number along a line: Wang et al. 2019 encode where a word is in the sentence's syntax tree.)
+# **Add, or concatenate?** Adding mixes two things in the same dimensions. Why not $[x_i; p_i]$? Multiply that by a
+# matrix whose upper half is $W_x$ and whose lower half is $W_p$, and it is a sum again, $x_i W_x + p_i W_p$, except
+# that places get a separate projection. Adding is the special case $W_p = W_x$, and saves half of the matrix. A wide
+# model has room to keep words and places apart, and nearly all models with position vectors add them. (Nor does a
+# position have to be a number along a line: Wang et al. 2019 encode where a word is in the sentence's syntax tree.)
 
 # %% [markdown]
 # ## 4 Distances: change the score
@@ -305,9 +306,9 @@ for d in (64, 512):
 # $$\text{score}_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} - \text{slope}_t\,|j - i| \qquad\qquad
 # \text{slope}_t = 2^{-8t/h}, \quad t = 1 \dots h$$
 #
-# Each of the $h$ heads has its own fixed slope (the paper's $m$); nothing is learned. (The formula is for $h$ a power of
-# two; the library handles others.) To see the slopes alone, make all words alike, and look at the weights of the last of
-# 40 queries.
+# Each of the $h$ heads has its own fixed slope (the paper's $m$); nothing is learned. (The formula is for $h$ a power
+# of two; the library handles others.) To see the slopes alone, make all words alike, and look at the weights of the
+# last of 40 queries.
 
 # %%
 def alibi(n, heads):
@@ -336,7 +337,7 @@ plots.lines(
 
 # %% [markdown]
 # T5 (Raffel et al. 2020, §2.1) adds a number as well, but *learns* it: one for each head and each **bucket** of
-# distances. Near distances have a bucket each; far ones share, the more the farther.
+# distances. Near distances have a bucket each; far ones share buckets, which get wider with the distance.
 #
 # ### A vector for each distance: Shaw
 #
@@ -371,15 +372,15 @@ def shaw_naive(q, k, v, a_k, a_v):
 
 
 # %% [markdown]
-# That makes a tensor of shape (query, key, d_k), a vector for every pair. For music of 2,048 events with $d$ = 512 it
-# takes 8.6 GB in every layer. So multiply out:
+# That makes a tensor of shape (query, key, d_k), a vector for every pair. For music of 2,048 events with $d$ = 512 all
+# heads together take 8.6 GB in every layer. So multiply out:
 #
 # $$q_i \cdot (k_j + a^K_{ij}) = q_i \cdot k_j + q_i \cdot a^K_{ij}$$
 #
-# The first part is ordinary attention. In the second there are only $2k + 1$ different vectors! Let each query meet each
-# of them once: a small matrix, one column per bucket. Then each pair *picks* its number from its query's row. In the
-# picture $k = 1$, so there are three buckets: 0 for the past, 1 for the word itself, 2 for the future. The number **32**
-# means: query 3, bucket 2. (Queries count from 1 here.)
+# The first part is ordinary attention. In the second there are only $2k + 1$ different vectors! Let each query meet
+# each of them once: a small matrix, one column per bucket. Then each pair *picks* its number from its query's row. In
+# the picture $k = 1$, so there are three buckets: 0 for the past, 1 for the word itself, 2 for the future. The number
+# **32** means: query 3, bucket 2. (Queries count from 1 here.)
 
 # %% jupyter={"source_hidden": true}
 bucket = buckets(4, 1)  # (query, key)
@@ -525,11 +526,11 @@ print(f"without reordering, the scores differ by up to {gap.abs().max():.1f}")
 # %% [markdown]
 # ## 6 See it work: which one reads best?
 #
-# Now all of them do the same job: guess the next letter of real English text. Nowhere does order matter more. The model
-# sees 32 letters, and is asked for the next one after each of them. It is as small as it can be: one attention layer,
-# and a little network that reads its result together with the letter itself.
+# Now all of them do the same job: guess the next letter of real English text. Here order matters a great deal. The
+# model sees 32 letters, and is asked for the next one after each of them. It is small: one attention layer, and a
+# little network that reads its result together with the letter itself.
 #
-# First the text: all English sentences in one long line, letters as numbers, rare signs as 0.
+# First the text: all English sentences in one long line, letters as numbers, rare characters as 0.
 
 # %%
 N, LONG, d_model, heads = 32, 128, 64, 4  # train on 32 letters, test on 128
@@ -623,8 +624,9 @@ def loss_by_place(model, n):
 
 # %% [markdown]
 # The simplest rival (papers say *baseline*) is a table of letter pairs: how often does each letter follow each other
-# one? It needs no attention, only the last letter. A model that is no better has learned nothing from the letters
-# before. The loss is the cross-entropy in *nats*; guessing blindly among 43 signs would cost $\ln 43 = 3.8$ of them.
+# letter? It needs no attention, only the last letter. A model that does no better has learned nothing from the letters
+# before that one. The loss is the cross-entropy in *nats*; guessing blindly among 43 characters would cost
+# $\ln 43 = 3.8$ of them.
 #
 # Decide first:
 
@@ -653,7 +655,7 @@ short = {kind: [loss_by_place(models[kind, seed], N).mean().item() for seed in S
          for kind in kinds}
 
 # %% [markdown]
-# Each dot is the mean of three seeds, its line goes from the best to the worst:
+# Each dot is the mean of three seeds; its line goes from the best to the worst:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 plots.ranges(
@@ -686,9 +688,9 @@ predicted("positions", "Shaw, unclipped and rotary: a query asks for distances")
 
 
 # %% [markdown]
-# **Break it: no positions.** The reader without positions is hardly better than the table of pairs. It sees which
-# letters have occurred, not where. Any position helps a lot. Shaw, unclipped and rotary help most. Our explanation: "the
-# letter before me" is the same rule at every place, and they need to learn it only once.
+# **Break it: no positions.** The reader without positions is a little better than the table of pairs. It sees which
+# letters have occurred, not where. Any position helps a lot. Shaw, unclipped and rotary help most. Our explanation:
+# "the letter before me" is the same rule at every place, and they need to learn it only once.
 #
 # (The causal mask itself tells a little: a letter with much to look at must be late. Deeper models without positions
 # learn to use that, see Haviv et al. 2022, [arXiv:2203.16634](https://arxiv.org/abs/2203.16634).)
@@ -719,14 +721,14 @@ plots.heatmap(
     columns=[str(-s) for s in range(9)], xlabel="distance of the key", ylabel="", bar="weight",
     title="Most heads look one letter back; ALiBi's cannot single it out",
     alt="Mean attention weight of four heads each of four readers, by distances 0 to -8. Learned, "
-    "Shaw and rotary: most weight is on distance -1, the rest on -2 and -3. ALiBi: weight is "
+    "Shaw and rotary: the largest weight is on distance -1, much of the rest on -2. ALiBi: weight is "
     "spread over all distances, and only the steepest head prefers -1.",
 )
 
 # %% [markdown]
-# ALiBi does worse, and here you can see it. It prefers near letters, but its fixed slopes are gentle, and no head can
-# single out "one back" or "two back". *A number* could, but its numbers start at 0, and in 300 steps they have not grown
-# far (our explanation). ALiBi was made for another purpose, which comes next.
+# ALiBi does worse, and the picture suggests why. It prefers near letters, but its fixed slopes are gentle, and no head
+# can single out "one back" or "two back". *A number* could, but its numbers start at 0, and in 300 steps they have not
+# grown far (our explanation). ALiBi was made for another purpose, which comes next.
 #
 # **Break it: forget the scale.** Here is the sinusoidal reader again, without the $\sqrt{d_\text{model}}$ of section 3.
 
@@ -771,8 +773,8 @@ for kind, loss in long.items():
     print(f"{kind:>11}", *(f"{part.mean():6.2f}" for part in loss.split(N)))
 
 # %% [markdown]
-# Read the table slowly; it holds a surprise. (Places are counted from 1 here, as in the figure.) Three of the eight end up
-# worse than the table of pairs, which costs 2.38.
+# Read the table slowly; it holds a surprise. (Places are counted from 1 here, as in the figure.) Three of the eight end
+# up worse than the table of pairs, which costs 2.38.
 #
 # - **None** falls back to just that table. It knows no places that could be new to it.
 # - **Learned** fails at once, as predicted: the rows of the 33rd place and all later ones have never been trained.
@@ -781,10 +783,10 @@ for kind, loss in long.items():
 # - **Rotary** knows distances only, and still it fails: more slowly, but in the end worst of all. At place 100 there
 #   are distances down to −99. None beyond −31 occurred in training, and they turn the slow pairs to angles never seen.
 # - **Unclipped** has the same problem, but milder: its rows for far distances still have their random start values.
-# - **Shaw** stays flat. Unclipped differs from it in nothing else, so it is the clipping: every distance beyond 8 uses a
-#   row that was trained often.
-# - **ALiBi** stays flat, and this is what it was made for: what is far is quietly faded out. *A number* is clipped as well,
-#   but nothing in it fades: the more far letters there are, the more of the weight they take (our explanation).
+# - **Shaw** stays flat. Unclipped differs from it in nothing else, so it is the clipping: every distance beyond 8 uses
+#   a row that was trained often.
+# - **ALiBi** stays flat, and this is what it was made for: what is far is quietly faded out. *A number* is clipped as
+#   well, but nothing in it fades: the more far letters there are, the more of the weight they take (our explanation).
 #
 # Is it true that rotary and unclipped fail because of distances, and learned and sinusoidal because of places? Then we
 # can tell them apart. Let every letter see the last 32 only, by a mask. Now no distance is new, while the places still
@@ -852,8 +854,8 @@ from txlib.layers import sinusoidal as library_sinusoidal
 show_source(library_sinusoidal, Rotary)
 
 # %% [markdown]
-# You will recognize your own lines. New are `layout="concatenated"`, which puts all sines first, as the released code of
-# the paper does; `offset`, the position of the first row, for writing word by word with a cache (lesson 13); and
+# You will recognize your own lines. New are `layout="concatenated"`, which puts all sines first, as the released code
+# of the paper does; `offset`, the position of the first row, for writing word by word with a cache (lesson 13); and
 # `scaling`, which slows the turns for longer texts (lesson 16). With the same tables, do both give the same numbers?
 
 # %%
@@ -939,8 +941,8 @@ plots.bars(
 # Whatever the weights are, scores compare words, not places. Section 1 used random ones.
 # </details>
 #
-# **2. Shaw, $k = 2$, a sentence of 10 words. How many rows has the table $a^K$, and which row do query 7 and key 1
-# use?**
+# **2. Shaw, $k = 2$, a sentence of 10 words. How many rows does the table $a^K$ have, and which row do query 7 and key
+# 1 use?**
 #
 # <details><summary>A. 5 rows; row 0</summary>
 #
@@ -993,7 +995,7 @@ plots.bars(
 #
 # All shapes fit. Lesson 13 tries it.
 # </details>
-# <details><summary>B. All scores are as if all words stood at the same place</summary>
+# <details><summary>B. All scores are as if all words were at the same place</summary>
 #
 # Right. Every angle is 0, so every distance is 0: you have switched positions off.
 # </details>

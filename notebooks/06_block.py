@@ -116,8 +116,8 @@ figures.vectors(
 #
 # For seven words of 64 numbers we need one number for "alike". Subtract the mean over all words; what is left is what
 # tells words *apart*. Divide its length by the length of the whole. For 4 and 2 that is
-# $\sqrt{1^2 + 1^2} / \sqrt{4^2 + 2^2} = 0.32$. The fraction is 1 if the words have nothing in common, and 0 if they are
-# all the same.
+# $\sqrt{1^2 + 1^2} / \sqrt{4^2 + 2^2} = 0.32$. The fraction is 1 if the words' mean is 0, so that they have nothing in
+# common, and 0 if they are all the same.
 
 # %%
 def apart(x):  # (..., n, d_model)
@@ -132,7 +132,7 @@ print("layers: 4   less than one part in a million:", apart(streams[4]) < 1e-6)
 
 # %% [markdown]
 # This is **rank collapse**: the matrix of word vectors shrinks to rank 1. Dong et al. (2021) proved that it happens
-# doubly exponentially with depth: a layer does not halve the difference, it roughly *cubes* it. Cubing triples the
+# doubly exponentially with depth: a layer does not halve the difference; it roughly *cubes* it. Cubing triples the
 # exponent: compare the lines with 2 and 3 layers. (After four layers, all that is left is the rounding error of 32-bit
 # numbers, near $10^{-7}$.)
 #
@@ -203,7 +203,7 @@ figures.block()
 # | leaves the stream's size to chance once things are added up | normalization | 3.2 |
 #
 # Stack this block $L$ times, and you have the body of a Transformer. Vaswani et al. (2017) used post-norm, with six
-# blocks. (They write $N$ for their number.) Most language models since GPT-2 use pre-norm. Section 5 and lesson 07 show
+# blocks. (They write $N$ for their number.) Most language models since GPT-2 use pre-norm. Section 5 and lesson 07 ask
 # why.
 
 # %% [markdown]
@@ -246,7 +246,7 @@ plots.lines(
 )
 
 # %% [markdown]
-# There is another way to say it: a residual layer starts with a *bias towards the identity*. To pass on what it got, it
+# There is another way to say it: a residual layer starts with a *bias toward the identity*. To pass on what it got, it
 # has to learn nothing but a small $f$; a bare layer would have to learn the identity matrix. How much of the input is
 # left in the output, before training?
 
@@ -423,7 +423,7 @@ class RMSNorm(nn.Module):
 # $$\text{FFN}(x) = \text{activation}(x W_1 + b_1)\, W_2 + b_2$$
 #
 # (Vaswani et al. 2017, equation 2, with relu.) Each entry in the middle is a question, asked by a column of $W_1$: how
-# much of this pattern is in the vector? If the answer is yes, a row of $W_2$ is added to the stream.
+# much of this pattern is in the vector? The larger the answer, the more of a row of $W_2$ is added to the stream.
 
 # %%
 class FeedForward(nn.Module):
@@ -516,14 +516,15 @@ print(f"{(dropped == 0).float().mean():.0%} are zero, the others {dropped.max():
       f"the mean is {dropped.mean():.2f}")
 
 # %% [markdown]
-# In the block, dropout acts on the *branch*, before the addition. On the stream itself it would erase what all earlier
-# layers have written.
+# In the block, dropout acts on the *branch*, before the addition. On the stream itself it would also erase parts of
+# what all earlier layers have written.
 
 # %% [markdown]
 # ### 3.5 The block
 #
-# We have the parts. What is missing is the order in which to connect them. A *wiring* says how stream, sub-layer and
-# norm are put together. Here are the two of the picture, and three broken ones for later.
+# We have the parts. What is missing is the order in which to connect them. A *wiring* says how stream, norm and
+# *sub-layer* (attention or the feed-forward network) are put together. Here are the two of the picture, and three
+# broken ones for later.
 
 # %%
 def pre_norm(x, sublayer, norm):
@@ -576,7 +577,8 @@ class TransformerBlock(nn.Module):
 # %% [markdown]
 # Follow one word through a stack of six such blocks, before any training. After each sub-layer the stream of *attacked*
 # is a sum: its embedding, plus what all attention layers have added, plus what all feed-forward networks have added.
-# How long is the stream, and how much of its length comes from each?
+# How long is the stream, and how much of its length comes from each? (A part counts by how far it reaches in the
+# stream's direction, so that the parts add up to the length.)
 
 # %% jupyter={"source_hidden": true}
 @torch.no_grad()
@@ -625,7 +627,7 @@ figures.stream({"pre-norm": stream_parts(pre_norm), "post-norm": stream_parts(po
 # %% [markdown]
 # ## 4 See it work: take out one part at a time
 #
-# We have a block. What is missing is proof that it needs each of its parts. The task: guess the next character of
+# We have a block. What is missing is evidence that it needs each of its parts. The task: guess the next character of
 # English text. The model is a stack of six blocks between an embedding and a prediction. (Lesson 10 is about such
 # models; here it is our test bench.) Pre-norm hands on a stream that no norm has touched, so it gets one more norm at
 # the very end.
@@ -675,8 +677,8 @@ print(f"{len(encoded):,} characters, {len(alphabet)} different ones")
 
 # %% [markdown]
 # How good is a loss? Two simple **baselines** tell us. One knows how frequent each character is, and nothing else. The
-# other has counted all *pairs* of characters, and guesses from the last character alone. A model that uses attention
-# has to beat the second. (The counting is folded.)
+# other has counted all *pairs* of characters, and guesses from the last character alone. A model that makes use of
+# attention should beat the second. (The counting is folded.)
 
 # %% jupyter={"source_hidden": true}
 count = torch.zeros(len(alphabet), len(alphabet))  # (last character, next character)
@@ -739,8 +741,8 @@ for name, options in progress(candidates.items(), "training five models"):
     losses[name] = train(**options)
 
 # %% [markdown]
-# Unfold the result (a click on the three dots). The losses jump from batch to batch, so we draw means over 50 steps. The
-# dashed lines are the two baselines, not runs.
+# Unfold the result (a click on the three dots). The losses jump from batch to batch, so we draw means over 50 steps.
+# The dashed lines are the two baselines, not runs.
 
 # %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true, "source_hidden": true}
 def smooth(values, window=50):
@@ -773,10 +775,10 @@ plots.lines(
 predicted("block-parts", "feed-forward networks")
 
 # %% [markdown]
-# Without the residuals or the norms, the model learns the characters' frequencies and no more, in 600 steps. Without the
-# feed-forward networks it learns, but later, and it ends where the table of pairs is: it can look things up, but it can
-# do little with what it finds. Three times as many attention layers do not make up for it. Only the whole block does
-# better than the pairs, so only the whole block shows that it uses more than the last character.
+# Without the residuals or the norms, the model learns the characters' frequencies and no more, in 600 steps. Without
+# the feed-forward networks it learns, but later, and it ends where the table of pairs is. Our explanation: it can look
+# things up, but it can do little with what it finds. Three times as many attention layers do not make up for that. Only
+# the whole block does better than the pairs, so only the whole block shows that it uses more than the last character.
 #
 # (This is one seed; with two others, the models of six blocks that we repeated ended within 0.04 of these losses. Try
 # `seed=1`. And 18 blocks might do better at another rate.)
@@ -821,8 +823,10 @@ plots.lines(
 )
 
 # %% [markdown]
-# The residual alone lets gradients explode on their way down, and the bare stack lets them vanish. A block needs both
-# parts. Where the norm goes matters less, but it matters:
+# The residual alone lets gradients explode on their way down, and the bare stack lets them vanish. With norms and no
+# residuals they keep their size, and yet that model learned only frequencies in section 4. Our explanation: its words
+# become alike, as in section 1, so it can learn only what all positions share. Where the norm goes matters less, but it
+# matters:
 
 # %% tags=["nbval-ignore-output"]
 for name in ("pre-norm", "post-norm"):
@@ -830,8 +834,8 @@ for name in ("pre-norm", "post-norm"):
     print(f"{name:9} gradient of the first block {first:.1f}, of the last {last:.1f}")
 
 # %% [markdown]
-# In pre-norm the gradient shrinks on its way up, to half. In post-norm it grows a little, and the last block pulls four
-# times as hard as pre-norm's.
+# In pre-norm the last block's gradient is only half of the first's. In post-norm it is a little larger than the
+# first's, and four times pre-norm's.
 #
 # Xiong et al. (2020, theorem 1) derived a bound for the gradient of the *last* block, and how it depends on the number
 # $L$ of blocks. In post-norm it does not. In pre-norm it shrinks like $1/\sqrt{L}$, because the stream, which the last
@@ -904,8 +908,8 @@ plots.landscapes(
 
 # %% [markdown]
 # With residuals there is one bowl. Without, the lines are ragged, and the ground is dented. That is the paper's point,
-# made with deep image networks, where it is far more drastic. Be careful with such maps, though: this is one start, two
-# directions out of 79,000, and a coarse grid. Even the bowl has two dots, hardly lower than their neighbors.
+# made with trained, deep image networks, where it is far more drastic. Be careful with such maps, though: this is one
+# start, two directions out of 79,000, and a coarse grid. Even the bowl has two dots, hardly lower than their neighbors.
 
 # %% [markdown]
 # ## 6 Your own file
@@ -920,9 +924,10 @@ write_module("my_transformer.py", MultiHeadAttention, LayerNorm, RMSNorm,
              FeedForward, pre_norm, post_norm, TransformerBlock)
 
 # %% [markdown]
-# It is in the folder of this notebook. (JupyterLab's file list leaves out `.py` files; `%pycat my_transformer.py` in a cell
-# shows it.) Does it work? The library's block has the same parts under the same names, so weights can be handed over. We
-# perturb them all first: right after the start gains are 1 and biases 0, and that would hide a forgotten gain or bias.
+# It is in the folder of this notebook. (JupyterLab's file list leaves out `.py` files; `%pycat my_transformer.py` in a
+# cell shows it.) Does it work? The library's block has the same parts under the same names, so weights can be handed
+# over. We perturb them all first: right after the start gains are 1 and biases 0, and that would hide a forgotten gain
+# or bias.
 
 # %%
 import my_transformer
@@ -948,8 +953,8 @@ for name, norm_first in {"pre_norm": True, "post_norm": False}.items():
     prove_equal(mine(x, mask), theirs(x, mask), what=f"Your {name} block and txlib's")
 
 # %% [markdown]
-# And torch's own. It keeps the query, key and value matrices in one piece, has other names, and its masks are the other
-# way round: `True` means *forbidden*. (The code is folded.)
+# And torch's own. It keeps the query, key and value matrices in one piece, has other names, and its masks are inverted:
+# `True` means *forbidden*. (The code is folded.)
 
 # %% jupyter={"source_hidden": true}
 NAMES = {"self_attention.output": "self_attn.out_proj", "feed_forward.up_proj": "linear1",
@@ -1108,8 +1113,8 @@ for length in (d // 2, d, 2 * d, 4 * d, 8 * d):
 # Its part of the *sum* shrinks to a tenth. The branch itself stays as it was.
 # </details>
 #
-# **5. d = 768, as in BERT-base. About how many parameters does a block have, and at which length does attention cost as much
-# as the feed-forward network?**
+# **5. d = 768, as in BERT-base. About how many parameters does a block have, and at which length does attention cost as
+# much as the feed-forward network?**
 #
 # <details><summary>A. 7 million, at n = 1,536</summary>
 #
