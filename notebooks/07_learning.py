@@ -8,15 +8,15 @@
 # - choose initial weights so that a deep stack neither explodes nor goes quiet;
 # - build Muon, which treats a matrix as a matrix.
 #
-# **You need** lesson 06. **It takes** about 60 minutes to read and try; all cells together run in under two minutes on a
-# laptop. They train some forty tiny language models; the results of a few longer runs are recorded.
+# **You need** lesson 06. **It takes** about 60 minutes to read and try; all cells together run in under two minutes on
+# a laptop. They train some forty tiny language models; the results of a few longer runs are recorded.
 
 # %% [markdown]
 # ## 1 The problem: one rate for all
 #
 # We have a block that trains (lesson 06), and an optimizer that we have taken on trust since lesson 02. What is missing
 # is what it does. Our test bench is lesson 06's: guess the next character of English text, with six blocks between an
-# embedding and a prediction. This time the blocks are the library's, which were shown to be ours.
+# embedding and a prediction. This time the blocks are the library's, which lesson 06 showed to equal ours.
 
 # %% tags=["recorded"]
 import torch
@@ -71,7 +71,8 @@ torch.set_num_threads(1)  # for models this small, more threads only wait
 # %% [markdown]
 # Below, `train` is the loop for all experiments of this lesson. A *schedule* says by which factor the learning rate is
 # multiplied at each step. `prepare` may change the fresh model, `make` makes its optimizers. At each step we note the
-# loss, and which fraction of the stream tells characters apart (lesson 06).
+# loss, and the fraction of the stream that tells characters apart: what is left without the mean of all positions
+# (lesson 06).
 
 # %% tags=["recorded"]
 def constant(step):
@@ -136,9 +137,8 @@ for character in " etZQ":
 expect("Largest by smallest gradient", (rows.max() / rows.min()).item(), 50, 10_000)
 
 # %% [markdown]
-# The blank's row has a gradient a hundred times larger than that of a rare letter. A rate that suits the blank leaves
-# the rare letter where it is; one that moves the rare letter makes the blank jump. And gradients change: as training
-# settles, they shrink, each at its own pace.
+# The blank's row has a gradient more than a hundred times larger than that of a rare letter. A rate that suits the
+# blank leaves the rare letter where it is; one that moves the rare letter makes the blank jump.
 
 # %% [markdown]
 # ## 2 The idea in one picture
@@ -174,7 +174,7 @@ for name, points in paths.items():
           f"  after 30 {points[-1][0]:5.2f} {points[-1][1]:5.2f}")
 
 # %% [markdown]
-# Each dot is a step; the cross is the bottom.
+# Each dot is a step, the cross is the bottom, and gray lines join points of equal loss. Each method has its own rate.
 
 # %% jupyter={"source_hidden": true}
 figures.valley(
@@ -182,13 +182,14 @@ figures.valley(
     title="One rate zigzags and crawls; Adam moves both weights alike",
     alt="Three maps of a valley, steep from left to right and gentle from top to bottom, each with 30 "
     "steps from the same start. Gradient descent zigzags across the valley and comes down slowly. With "
-    "momentum the zigzag dies out sooner. Adam goes straight along the diagonal, both weights alike, "
-    "overshoots a little and comes back.",
+    "momentum it swings in wide arcs and comes down faster. Adam goes straight along the diagonal, "
+    "both weights alike, overshoots a little and comes back.",
 )
 
 # %% [markdown]
-# Momentum averages the gradients of the last steps, so that the zigzag cancels. Adam does that too, and then divides by
-# the gradient's own size, so that both weights take steps of the same length.
+# Momentum mixes the gradients of the last steps: across the valley they partly cancel, along it they add up, so $b$
+# arrives sooner. Adam also mixes them, and then divides by the gradient's own size, so that both weights take steps of
+# the same length.
 
 # %% [markdown]
 # ## 3 Build it: Adam
@@ -207,7 +208,7 @@ figures.valley(
 # \theta \leftarrow \theta - \eta\, \frac{\hat m}{\sqrt{\hat v} + \epsilon}$$
 #
 # The step is $\eta \cdot 2 / \sqrt 4 = \eta$. Had the gradient been 0.002, it would be the same. (This $m$ is Adam's
-# letter; it has nothing to do with the memory's length.) Vaswani et al. take $\beta_1 = 0.9$, $\beta_2 = 0.98$,
+# letter, not the length of the memory.) Vaswani et al. take $\beta_1 = 0.9$, $\beta_2 = 0.98$,
 # $\epsilon = 10^{-9}$.
 
 # %%
@@ -288,10 +289,10 @@ for g in (1e-2, 1e-6, 1e-9, 1e-11):
     print(f"gradient {g:.0e}: a step of", ", ".join(steps))
 
 # %% [markdown]
-# With a tiny $\epsilon$, even a gradient of a billionth moves its weight by half a learning rate. There is one like
-# that in each block: a key's bias adds the same number to all scores of a query, and the softmax does not see it. Its
-# true gradient is 0; what Adam sees is rounding noise, and it makes steps of full size out of it. With a large
-# $\epsilon$, Adam turns into momentum with a rate of $\eta / \epsilon$.
+# With a tiny $\epsilon$, even a gradient of a billionth moves its weight by half a learning rate. Each block has such
+# weights: a key's bias adds the same number to all scores of a query, and the softmax does not see it. Its true
+# gradient is 0; what Adam sees is rounding noise, which it turns into steps of full size. With a large $\epsilon$, Adam
+# turns into momentum with a rate of $\eta / \epsilon$.
 
 # %% [markdown]
 # ## 4 Break it: Adam without its parts
@@ -331,13 +332,13 @@ plots.lines(
     title="Uncorrected, the first steps are up to seven times too long", xlabel="step",
     ylabel="step, in learning rates",
     alt="Length of a step for a constant gradient. Corrected it is 1 throughout. Uncorrected with "
-    "β₂ 0.98 it rises to 1.5 and is back at 1 after 200 steps. With β₂ 0.999 it rises to "
-    "nearly 7 and is still at 2 after 300.",
+    "β₂ 0.98 it rises to 1.6 and is back at 1 after 200 steps. With β₂ 0.999 it rises to "
+    "6.6 and is still at 2 after 300.",
 )
 
 # %% [markdown]
-# $\sqrt v$ fills more slowly than $m$, so the quotient is too large. With $\beta_2 = 0.98$ that is harmless; with
-# torch's default, 0.999, it is not, if the learning rate is high already.
+# $\sqrt v$ fills more slowly than $m$, so the quotient is soon too large: by half with $\beta_2 = 0.98$, but 6.6 times
+# with torch's default, 0.999. That hurts if the learning rate is high already.
 #
 # **Without the second moment** all weights share one rate again, and only the smoothed gradient is left. This is
 # gradient descent with **momentum**.
@@ -371,10 +372,10 @@ for name, losses in after.items():
 
 # %% [markdown]
 # Both parts earn their place. Without the correction, each seed ends about 0.3 to 0.5 higher. Without the second moment
-# the model learns nothing at Adam's rate, and at its best rate it ends no lower than Adam without the correction.
+# the model has hardly begun at Adam's rate, and at its best rate it ends no lower than Adam without the correction.
 #
-# A confession: at 3e-3, with either $\beta_2$, leaving out the correction cost us nothing. It insures the first steps, as
-# a warm-up does.
+# A confession: at 3e-3, with either $\beta_2$, leaving out the correction cost us nothing. It insures the first steps,
+# as a warm-up does.
 
 # %% [markdown]
 # ## 5 Use it: wiring × learning rate × warm-up
@@ -382,8 +383,8 @@ for name, losses in after.items():
 # We have Adam, and a block in two wirings. What is missing is the start. The original Transformer is post-norm, and its
 # authors raised the learning rate slowly from 0 over the first 4,000 steps. What is this **warm-up** good for? Two
 # explanations have been given. One follows from section 4: Adam's first steps have full length, while $\hat v$ rests on
-# a few batches (Liu et al. 2020b). The other follows from lesson 06: post-norm pulls hardest at its last blocks (Xiong
-# et al. 2020).
+# a few batches (Liu et al. 2020b). The other follows from lesson 06: post-norm has its largest gradients in its last
+# blocks (Xiong et al. 2020).
 
 # %% tags=["recorded"]
 def warm_up(step, over=150):
@@ -411,8 +412,9 @@ def first_slower(model, lr):
 
 
 # %% [markdown]
-# Watch three runs at the rate 3e-3: pre-norm, post-norm, and post-norm with a warm-up of 150 steps. A table of pairs of
-# characters has the loss 2.40, the characters' frequencies alone 3.17 (lesson 06).
+# Watch three runs at the rate 3e-3: pre-norm, post-norm, and post-norm with a warm-up of 150 steps. Two losses to
+# compare with, from lesson 06: a model that knows only how often each character occurs has 3.17; one that knows which
+# pairs occur has 2.40.
 
 # %%
 predict("post-norm-start", "Which run gets no further than the frequencies?",
@@ -454,7 +456,8 @@ plots.lines(
     ylabel="fraction that tells them apart",
     alt="The fraction of the stream that tells characters apart during 400 steps, logarithmic, rate "
     "3e-3, mean of 20 steps. Pre-norm dips and comes back near 0.7. Post-norm with warm-up falls to "
-    "0.02, and comes back as well. Post-norm without warm-up falls and ends below 0.001.",
+    "0.02, and comes back as well. Post-norm without warm-up falls below 0.001, rises near step 350 to 0.1 "
+    "and falls again.",
 )
 
 # %% [markdown]
@@ -464,12 +467,13 @@ plots.lines(
 predicted("post-norm-start", "post-norm")
 
 # %% [markdown]
-# Rank collapse again (lesson 06, section 1), and this time training itself causes it. All models first learn the
-# easiest thing there is, the frequencies; for that, all positions may be the same, and they drift together. In pre-norm
-# the input is still in the stream, and the model finds its way back.
+# Rank collapse again (lesson 06, section 1), and this time training itself causes it. Our explanation: all models first
+# learn the easiest thing there is, the frequencies; for that, all positions may be the same, and they drift together.
+# In pre-norm the input is still in the stream, and the model finds its way back. (The bump near step 350 comes late: in
+# longer runs post-norm's fraction rises like that again, and its loss hardly moves.)
 #
-# One run is an anecdote, and 400 steps are short. `data/learning.py` trained more with these cells, for 600 steps, from
-# three seeds, and post-norm also at a lower rate. These are the losses of the last 50 steps:
+# One run is an anecdote. `data/learning.py` ran these cells for 600 steps, with three seeds, and post-norm also at a
+# lower rate. These are the losses of the last 50 steps:
 
 # %%
 import json
@@ -485,14 +489,14 @@ for name, rates in recorded["wiring"].items():
 
 # %% [markdown]
 # **Pre-norm** beats the table of pairs. **Post-norm** at 3e-3 gets no further than the frequencies, with none of the
-# seeds; with a warm-up it learns with all of them, though not quite as much as the pairs. At 1e-3 it also learns without a warm-up, only later. So a warm-up is
-# not what post-norm needs to learn; it is what it needs to learn at a high rate. (The paper's own is 4,000 steps long,
-# for a rate that peaks at 7e-4, in much wider blocks.)
+# seeds; with a warm-up it learns with all of them, though not quite as much as the pairs. At 1e-3 it learns just as
+# much without one. So post-norm does not need a warm-up to learn, only to learn at a high rate. (The paper's own is
+# 4,000 steps long, for a rate that peaks at 7e-4, in much wider blocks.)
 #
 # So which explanation is right? Each suggests a remedy that is not a warm-up. *Moments first*: for 75 steps the weights
 # wait while $m$ and $v$ see batches, as Liu et al. did; then Adam starts at the full rate, with a well-measured
-# $\hat v$. *Last blocks slower*: the last two of six blocks get a tenth of the rate, from the first step on. And a fair
-# rival for that: the *first* two get it.
+# $\hat v$. *Last blocks slower*: the last two of six blocks get a tenth of the rate, from the first step on. And as a
+# fair rival: the *first* two get it.
 
 # %%
 predict("post-norm-cause", "What lets post-norm learn at 3e-3, without a warm-up?",
@@ -513,13 +517,13 @@ for name, rates in recorded["cause"].items():
 predicted("post-norm-cause", "slower blocks, last or first")
 
 # %% [markdown]
-# Well-measured moments change nothing: all seeds stay at the frequencies. With slower last blocks all seeds learn, which
-# looks like the second explanation, until you see its rival: with slower *first* blocks they learn as well. So in this
-# model it matters less which blocks move than how far all of them move together. A warm-up shortens the steps of all.
-# This is one small model at one rate; Liu et al. found the first explanation at work in others.
+# Well-measured moments change nothing: all seeds stay at the frequencies. With slower last blocks all seeds learn,
+# which looks like the second explanation, until you see its rival: with slower *first* blocks they learn as well. So in
+# this model it seems to matter less which blocks move than how far all of them move together. A warm-up shortens the
+# steps of all. This is one small model at one rate; Liu et al. found the first explanation at work in others.
 #
 # Post-norm is not wrong; it is harder to start. Where it does train to the end, its results can even be a little better
-# (Liu et al. 2020a). And is it layer norm's tidy numbers that help, or its gradient? Xu et al. (2019) let no gradient
+# (Liu et al. 2020a). Does layer norm help by keeping numbers tidy, or by its gradient? Xu et al. (2019) let no gradient
 # through mean and deviation, and found that the gradient matters more.
 
 # %% [markdown]
@@ -546,10 +550,10 @@ for name, weight_size in {"1": 1.0, "√(1/d)": 1 / 8, "√(2/d)": 2**0.5 / 8}.i
     print(f"weights of size {name:6}: after 1, 5, 10, 20 layers", *sizes(weight_size))
 
 # %% [markdown]
-# The gradient takes the same way backward, through the transposed matrices, so the same holds with the number of
-# outputs instead of inputs. **Xavier** initialization (Glorot & Bengio 2010) is the compromise: variance
-# $2 / (d_\text{in} + d_\text{out})$. **He** initialization (He et al. 2015) is for relu: $2 / d_\text{in}$. Our blocks
-# use Xavier; BERT and GPT-2 draw all weights from $N(0, 0.02^2)$.
+# The gradient goes backward through the transposed matrices, so for it the same holds with the number of outputs
+# instead of inputs. **Xavier** initialization (Glorot & Bengio 2010) is the compromise: variance $2 / (d_\text{in} +
+# d_\text{out})$. **He** initialization (He et al. 2015) is for relu: $2 / d_\text{in}$. Our blocks use Xavier; BERT and
+# GPT-2 draw their matrices from $N(0, 0.02^2)$.
 #
 # A residual stream adds another question: each of its $2L$ sub-layers adds something, so the stream grows with depth,
 # even if each branch keeps its size. GPT-2 divides the last matrix of each sub-layer by $\sqrt{2L}$: then all branches
@@ -594,8 +598,9 @@ for blocks in (6, 24):
         print(f"{blocks:2} blocks, {name:16}: size of the stream {size:.1f}")
 
 # %% [markdown]
-# Does it matter for learning? Guess first: six blocks, pre-norm, rate 3e-3, 150 steps. One more start is wrong on
-# purpose: the last matrices ten times too large.
+# With Xavier the stream grows with depth; scaled down, it stays near the size of the input, about 1.2. Does it matter
+# for learning? Guess first: six blocks, pre-norm, rate 3e-3, 150 steps. One more start is wrong on purpose: the last
+# matrices ten times too large.
 
 # %% tags=["nbval-ignore-output"]
 contenders = starts | {"ten times too large": too_large}
@@ -604,16 +609,15 @@ for name, prepare in progress(contenders.items(), "training"):
     print(f"{name:20}", *(f"{loss:.2f}" for loss in losses))
 
 # %% [markdown]
-# The three sensible starts are equally good here, with each seed. Two things in our model forgive a wrong size (our
-# explanation): the norms hide it from the sub-layers, and Adam's steps do not depend on it. Ten times too large is worse
-# with every seed, though far from a failure. In deeper models, and in those without norms, there is less to forgive: you
-# have seen what twenty layers do to a factor.
+# The three sensible starts differ by 0.02 at most. Two things in our model forgive a wrong size (our explanation): the
+# norms hide it from the sub-layers, and Adam's steps do not depend on it. Ten times too large is worse with every seed,
+# though far from a failure. Models without norms forgive less: you have seen what twenty layers do to a factor.
 
 # %% [markdown]
 # ## 7 Muon: a matrix is not a list of numbers
 #
 # We have a rule that gives each single weight a step of its own. What it does not see is that weights belong to a
-# matrix. Look at the momentum of one: how long is it in each of its directions? (The lengths are its **singular
+# matrix. Look at the momentum $m$ of one: how long is it in each of its directions? (The lengths are its **singular
 # values**.)
 
 # %% tags=["nbval-ignore-output"]
@@ -630,7 +634,7 @@ lengths = lengths / lengths[0]
 print("relative:", *(f"{length:.3f}" for length in lengths[[0, 1, 2, 4, 8, 16, 31]]))
 
 # %% [markdown]
-# A few directions get nearly all of the step. **Muon** (Jordan et al. 2024) gives all directions the same length:
+# A few directions get most of the step. **Muon** (Jordan et al. 2024) gives all directions the same length:
 #
 # $$\begin{pmatrix} 3 & 0 \\ 0 & 0.1 \end{pmatrix} \to \begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix} \qquad\qquad
 # M = U S V^\top \to U V^\top$$
@@ -648,8 +652,8 @@ for step in range(1, 6):
     print(f"after {step}:", *(f"{value:.2f}" for value in values))
 
 # %% [markdown]
-# Near is enough: 0.7 to 1.2. (This is a **Newton–Schulz iteration**.) The same with our matrix, after a division by its
-# length, so that no singular value is above 1:
+# Near is enough: 0.7 to 1.2. (This is a **Newton–Schulz iteration**.) Now our matrix, first divided by its length, so
+# that no singular value is above 1:
 
 # %%
 def orthogonalize(g, steps=5):  # (rows, columns)
@@ -666,8 +670,9 @@ values = torch.linalg.svdvals(orthogonalize(momentum))
 print("now:", *(f"{value:.2f}" for value in values[[0, 1, 2, 4, 8, 16, 31]]))
 
 # %% [markdown]
-# Only directions that the momentum hardly has stay short. Around it, momentum, and nothing else: one tensor per matrix instead of Adam's two. (The *Nesterov* variant mixes the
-# newest gradient in once more. A tall matrix gets a longer step, since its columns are longer.)
+# Only a direction of length almost 0 stays short, like the last one. The optimizer around it keeps the momentum and
+# nothing else: one tensor per matrix instead of Adam's two. (The *Nesterov* variant mixes the newest gradient in once
+# more. A tall matrix gets a longer step, since its columns are longer.)
 
 # %%
 class Muon:
@@ -700,8 +705,8 @@ for _ in range(20):
 prove_equal(mine, theirs, tolerance=0.01, what="Ours and torch's Muon")
 
 # %% [markdown]
-# They agree only roughly, because torch iterates in numbers of 16 bits. Muon is made for matrices inside the blocks.
-# Embeddings, gains and biases stay with Adam. Which one learns faster, at its better rate of two?
+# They agree only roughly, because torch iterates in numbers of 16 bits. Muon is made for the matrices inside the
+# blocks; embeddings, gains and biases stay with Adam. Which one learns faster, each at the better of two rates?
 
 # %% tags=["nbval-ignore-output"]
 def muon(model, lr):
@@ -723,7 +728,7 @@ for name, (make, lr) in progress(rivals.items(), "training"):
 # steps takes two to three times as long. In large models the five rounds cost little next to the forward and backward
 # pass.
 #
-# Open the library: `optimizers` makes the choice for you. From lesson 08 on our models learn with it.
+# Open the library: `optimizers` makes the choice for you. Lesson 09's translator learns with it.
 
 # %%
 from txlib.training import optimizers
@@ -757,7 +762,7 @@ show_source(optimizers)
 #
 # <details><summary>A. The size of the weights</summary>
 #
-# They may be perfectly normal. In our runs what was missing was a difference between positions.
+# They may be perfectly normal. What our runs lost was the difference between positions.
 # </details>
 # <details><summary>B. Whether the stream still tells positions apart</summary>
 #
@@ -806,7 +811,7 @@ show_source(optimizers)
 # </details>
 # <details><summary>B. All about 1, times the rate</summary>
 #
-# Right. Directions that the momentum hardly has get as much of the step as those it is full of.
+# Right. A direction with little momentum gets about as long a step as one with much.
 # </details>
 # <details><summary>C. 1, 1 and 0: small ones are cut off</summary>
 #
@@ -821,7 +826,7 @@ show_source(optimizers)
 #   first of them right.
 # - Weight decay acts on the weights, not on the gradient.
 # - At 3e-3 our post-norm model makes all characters alike and stays at their frequencies, unless it gets a warm-up, or
-#   some of its blocks a lower rate. At 1e-3 it learns without. Pre-norm needs neither.
+#   some of its blocks a lower rate. At 1e-3 it needs neither, and pre-norm needs neither even at 3e-3.
 # - Initial weights of size $1/\sqrt d$ keep a signal's size; deep residual streams grow unless the last matrices are
 #   scaled down.
 # - Muon makes all directions of a matrix's step equally long.
@@ -830,8 +835,8 @@ show_source(optimizers)
 # Hutter 2019, *Decoupled Weight Decay Regularization*, [arXiv:1711.05101](https://arxiv.org/abs/1711.05101), section 2.
 # Xiong et al. 2020, *On Layer Normalization in the Transformer Architecture*,
 # [arXiv:2002.04745](https://arxiv.org/abs/2002.04745), section 3. Liu et al. 2020a, *Understanding the Difficulty of
-# Training Transformers*, [arXiv:2004.08249](https://arxiv.org/abs/2004.08249). Liu et al. 2020b, *On the Variance of the
-# Adaptive Learning Rate*, [arXiv:1908.03265](https://arxiv.org/abs/1908.03265). Xu et al. 2019, *Understanding and
+# Training Transformers*, [arXiv:2004.08249](https://arxiv.org/abs/2004.08249). Liu et al. 2020b, *On the Variance of
+# the Adaptive Learning Rate*, [arXiv:1908.03265](https://arxiv.org/abs/1908.03265). Xu et al. 2019, *Understanding and
 # Improving Layer Normalization*, [arXiv:1911.07013](https://arxiv.org/abs/1911.07013), section 3. Glorot & Bengio 2010,
 # *Understanding the difficulty of training deep feedforward neural networks*, section 4. Jordan et al. 2024, *Muon*,
 # [kellerjordan.github.io/posts/muon](https://kellerjordan.github.io/posts/muon/).

@@ -5,7 +5,7 @@
 #
 # - put the parts of lessons 03 to 06 together into the Transformer of Vaswani et al. (2017);
 # - say what the decoder reads, what it is to write, and which mask hides what;
-# - train it on a first task, reversing a string of letters, and read its work off its attention;
+# - train it on a first task, reversing a string of letters, and see in its attention how it works;
 # - recognize a model that has cheated in training;
 # - keep the whole model in one file, `my_transformer.py`, that needs nothing but torch.
 #
@@ -43,15 +43,15 @@ print(f"a different number of words on both sides: {different / len(pairs):.0%}"
 
 # %% [markdown]
 # Translating word by word fails for two reasons. The words come in another order: *Bericht erstatten* is last, *report*
-# in the middle. And the two sides have different lengths, which cannot be read off the input. The answer of Sutskever
-# et al. and Cho et al. (2014), which lesson 02 builds from recurrent nets, is to split the work. An **encoder** reads
+# in the middle. And the number of words differs, so the source does not say when to stop. The answer of Sutskever et
+# al. and Cho et al. (2014), which lesson 02 builds from recurrent nets, is to split the work. An **encoder** reads
 # the whole source. A **decoder** writes the target, one token after the other, and decides itself when it is done. For
 # the next token it needs two things: what the source says, and what it has written so far. Here both are made of
 # attention.
 #
-# Real sentences need hours of training. So our first task is smaller, and has the same two difficulties in pure form:
-# reverse a string. *cabbed* becomes *debbac*. The order changes as much as it can, and the length must be found out
-# from the source. Lesson 09 gives the same model real sentences.
+# Real sentences need hours of training. So our first task is smaller, with both difficulties in a pure form: reverse a
+# string. *cabbed* becomes *debbac*. The order changes as much as it can, and the decoder must find out when to stop.
+# Lesson 09 gives the same model real sentences.
 
 # %% [markdown]
 # ## 2 The idea in one picture
@@ -84,7 +84,7 @@ figures.encoder_decoder(
 #    memory.
 # 3. *feed-forward*: compute with what was found.
 #
-# On the right is the one wire that we change: we use pre-norm instead of post-norm (lesson 06).
+# The towers are the paper's, with post-norm. On the right is the one wire that we change: we use pre-norm (lesson 06).
 #
 # The model is a chain of guesses. Suppose it is to write *ab*. It gives *a* the probability 0.9; having read *a*, it
 # gives *b* 0.8; having read *ab*, it gives the end 0.95. The probability of the whole output is the product, $0.9 \cdot
@@ -99,7 +99,7 @@ figures.encoder_decoder(
 # ### 3.1 Letters to numbers
 #
 # We have the parts. Before we join them, we need batches to try them on. Ten letters and three special tokens make the
-# vocabulary: `PAD`, padding, `BOS`, the beginning, and `EOS`, the end of a sequence.
+# vocabulary: `PAD` (padding), `BOS` (the beginning of a sequence) and `EOS` (its end).
 
 # %%
 LETTERS = "abcdefghij"
@@ -119,7 +119,7 @@ def random_pairs(number, rng, shortest=4, longest=10):
 
 # %% [markdown]
 # A batch is a matrix, so strings of different lengths must be filled up. `collate` appends an `EOS` to each and fills
-# the source with `PAD`. The **labels**, which the decoder is to write, are filled with −100, which no loss counts.
+# the source with `PAD`. The **labels**, which the decoder is to write, are filled with −100, which the loss ignores.
 
 # %%
 def pair_of(word):
@@ -159,8 +159,8 @@ for read, write in zip(reads, example.labels[1], strict=True):
 # probabilities. This sharing is called **weight tying**.
 #
 # The two jobs want different sizes. Take $d = 4$ and a row with entries of about ½, such as (½, −½, ½, ½). At the
-# output, a vector with entries of size 1 times this row gives four terms of ±½, a sum of about 1: a soft start for the
-# softmax. At the input, entries of ½ would be too quiet next to positions whose entries reach 1. Times $\sqrt 4 = 2$
+# output, a vector with entries of size 1 times this row gives four terms of ±½, a sum of size 1: the softmax starts
+# soft. At the input, entries of ½ would be too quiet next to positions whose entries reach 1. Times $\sqrt 4 = 2$
 # they have size 1. In general, rows start with variance $1/d$, and are multiplied by $\sqrt d$ at the input only. (The
 # paper gives no reason for its $\sqrt d$. This one is ours.)
 
@@ -297,7 +297,7 @@ print(readable(example.attention_mask)[0, 0].int().tolist(), "padding, for 'bad'
 print(causal(torch.zeros(1, 3, 8))[0, 0].int().tolist(), "causal, for three letters")
 
 # %% [markdown]
-# The class below is the picture of section 2, from left to right.
+# The class below is the picture of section 2, from left to right, with pre-norm.
 
 
 # %%
@@ -340,8 +340,8 @@ print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
 
 # %% [markdown]
 # Do the masks hold? Change the last letter that the decoder reads: no earlier prediction may change. Change the
-# padding: nothing may change. Remember the first test. It needs neither data nor training, and it finds the mistake
-# that section 6 makes.
+# padding: nothing may change. Remember the first test. It needs neither data nor training, and it catches the mistake
+# that section 6 makes on purpose.
 
 
 # %%
@@ -373,8 +373,8 @@ print(f"sees later letters: {bool(peeks(model))}; change by padding: {change:.0e
 # cross-entropy: the mean of $-\log p$ over all letters to be written. A model that writes the right letter with
 # probability ½ each time has a loss of $-\log ½ = 0.69$; blind guessing among 13 tokens has $\log 13 = 2.6$.
 #
-# Each step draws 64 new strings. The rest is lesson 07's recipe: Adam, a learning rate that warms up and then falls in
-# a straight line, and a limit on the gradient's norm.
+# Each step draws 64 new strings. The rest is Adam with a warm-up (lesson 07), after which the rate falls in a straight
+# line, and clipped gradients (lesson 02).
 
 
 # %%
@@ -421,16 +421,19 @@ curve = smooth(losses)
 plots.lines(
     {"training": (range(10, 10 + len(curve)), curve)}, title="Within 300 steps it has the trick",
     xlabel="training step", ylabel="loss (nats), mean of 10",
-    alt=f"The loss begins at {curve[0]:.1f}, the mean of the first ten steps. It stays above 1 for a "
-    f"while, then falls steeply, and ends at {curve[-1]:.2f}.",
+    alt=f"The loss begins at {curve[0]:.1f}, the mean of the first ten steps. It falls steeply to 2.4, stays "
+    f"there until about step 70, then falls again, and ends at {curve[-1]:.2f}.",
 )
 
 # %% [markdown]
+# It starts far above blind guessing: a new model bets on the letter that it has just read (lesson 09 says why). Soon it
+# rests near $\log 10 = 2.3$: it expects some letter, but does not know which. After step 70 or so it learns that.
+#
 # ### 4.2 Write
 #
-# In training it was given the right letters. Now no one gives them. Start with `BOS`, ask for the likeliest next letter,
-# append it, and ask again, until it says `EOS`. This is **greedy** decoding. We do it for all strings of a batch at once;
-# whatever follows the first `EOS` does not count.
+# In training it was given the right letters. Now it has to do without. Start with `BOS`, ask for the likeliest next
+# letter, append it, and ask again, until it says `EOS`. This is **greedy** decoding. We do it for all strings of a
+# batch at once; whatever follows the first `EOS` does not count.
 
 
 # %%
@@ -465,7 +468,7 @@ for word, written in zip(tried, reverse(model, tried), strict=True):
     print(f"{word:10} {written:10} {'✓' if written == word[::-1] else '✗'}")
 
 # %% [markdown]
-# And 500 strings of 4 to 10 letters, random ones, nearly all of them never seen in training:
+# And 500 random strings of 4 to 10 letters, nearly all of them never seen in training:
 
 # %% tags=["nbval-ignore-output"]
 rng = random.Random(-1)
@@ -481,13 +484,13 @@ def share_right(model):
 expect("Reversed without a mistake", share_right(model), 0.93, 1)
 
 # %% [markdown]
-# The whole chain works: embedding, positions, two stacks, both masks, the shift, and the end that it finds by itself.
+# The whole chain works: embedding, positions, two stacks, both masks and the shift. It even finds the end by itself.
 #
 # ### 4.3 A fair comparison
 #
-# How good is that? Lesson 02 has two rivals: a recurrent net that hands one vector to its decoder, and Bahdanau's, which
-# looks back at all of them. Both are built here with about as many parameters, and see the same batches in the same
-# order, at the same rate.
+# How good is that? Lesson 02 has two rivals: a recurrent net that hands one vector to its decoder, and Bahdanau's,
+# which looks back at all of them. Both are built here with about as many parameters, and see the same batches in the
+# same order, at the same rate.
 
 # %%
 predict(
@@ -523,17 +526,17 @@ predicted(
 )
 
 # %% [markdown]
-# One vector reverses about seven strings in ten. Both nets that look back reverse nearly all. So this table does not say
-# that recurrence fails. It says that looking back is enough: the Transformer has dropped the recurrence, and loses
-# nothing here. What it gains is time in training, since it computes all positions of a string at once (lesson 02 §7). Be
-# fair to the recurrent net: reversing suits it, as its next look is always one to the left of the last one.
+# One vector reverses about seven strings in ten. Both nets that look back reverse nearly all. So this table (one seed)
+# does not say that recurrence fails. It says that looking back is enough: the Transformer has dropped the recurrence,
+# and loses nothing here. What it gains is time in training, since it computes all positions of a string at once (lesson
+# 02 §7). And reversing suits the recurrent net: its next look is always one to the left of the last one.
 
 # %% [markdown]
 # ## 5 See it work: where does the decoder look?
 #
 # We know *that* it works. Attention can show *how*. To write the first letter of *debbac* the decoder needs the last
-# letter of *cabbed*, then the one before it, and so on. Rows are the letters that it is about to write, columns the
-# letters of the source. Before you look: what pattern do you expect?
+# letter of *cabbed*, then the one before it, and so on. We take a longer string, *cabbedhi*. Rows are the letters that
+# it is about to write, columns the letters of the source. Before you look: what pattern do you expect?
 
 # %% tags=["nbval-ignore-output"]
 word = "cabbedhi"
@@ -554,8 +557,8 @@ plots.heads(
 )
 
 # %% [markdown]
-# This is lesson 03's lookup, learned: an **anti-diagonal**. Nothing in the loss asks for it. It is the way through the
-# source that the task needs. In numbers, with the heads' weights averaged:
+# This is lesson 03's lookup, learned: an **anti-diagonal**. Nothing in the loss asks for it; the task needs this path
+# through the source. In numbers, with the heads' weights averaged:
 
 # %% tags=["nbval-ignore-output"]
 mean_weight = weight.mean(dim=0)  # (target, source)
@@ -570,7 +573,8 @@ expect("Rows that look at their partner or its neighbor", hits, 6, 8)
 
 # %% [markdown]
 # The rest of the weight goes to neighbors, and does no harm. Our explanation: the encoder mixes neighbors, so a memory
-# vector can also tell what is next to its letter. That is a warning for every attention map: it shows where vectors were fetched, not what was in them (lesson 14).
+# vector can also tell what is next to its letter. That is a warning for every attention map: it shows where vectors
+# were fetched, not what was in them (lesson 14).
 
 # %% [markdown]
 # ## 6 Break it
@@ -616,9 +620,9 @@ expect("Right among 500", share_right(unmasked), 0, 0.05)
 predicted("reverse-unmasked", "lower", "A loss that is too good is a symptom.")
 
 # %% [markdown]
-# It is lower, and not one string is right. What has it learned? One test settles it: a task that no one can solve. Let the
-# target be random letters that have nothing to do with the source. Each of its letters is one of ten, so an honest loss
-# cannot fall much below $\log 10 = 2.3$. (A little below, since the end is easier to guess than a letter.)
+# It is lower, and not one string is right. What has it learned? One test settles it: a task that no one can solve. Let
+# the target be random letters that have nothing to do with the source. Each of its letters is one of ten, so an honest
+# loss cannot fall much below $\log 10 = 2.3$. (A little below, since the end is easier to guess than a letter.)
 
 # %% tags=["nbval-ignore-output"]
 def unrelated_pairs(number, rng):
@@ -648,10 +652,11 @@ plots.lines(
 )
 
 # %% [markdown]
-# No one can predict chance. It *reads* it: what the decoder reads at position $t + 1$ is exactly the letter that it is to
-# write at position $t$. Copying that is easier than translating, so it learned to copy. When it writes by itself, there
-# is nothing at position $t + 1$ yet, and what comes out, the same letter again and again, has nothing to do with the
-# source. A loss that is *too good* is a symptom. The test of section 3.5 finds the mistake without any training:
+# No model can predict chance. This one *reads* it: what the decoder reads at position $t + 1$ is exactly the letter
+# that it is to write at position $t$. Copying that is easier than reversing, so it learned to copy. When it writes by
+# itself, there is nothing at position $t + 1$ yet, and what comes out, the same letter again and again, has nothing to
+# do with the source. A loss that is *too good* is a symptom. The test of section 3.5 finds the mistake without any
+# training:
 
 # %% tags=["nbval-ignore-output"]
 print(f"with the mask, sees later letters:    {bool(peeks(model))}")
@@ -685,16 +690,16 @@ for word, written in zip(tried, reverse(unplaced, tried), strict=True):
 expect("Right among 500, without positions", share_right(unplaced), 0, 0.15)
 
 # %% [markdown]
-# It finds letters of the source, but cannot tell which is next: to an encoder without positions, *cabbed* and *debbac*
-# are the same bag.
+# It finds some letters of the source, but cannot tell which is next: to an encoder without positions, *cabbed* and
+# *debbac* are the same bag.
 
 # %% [markdown]
 # ## 7 One file, and the library
 #
 # ### 7.1 `my_transformer.py`
 #
-# Lesson 06 began this file. Everything that the model needs is in your cells. `write_module` copies them into one file, as they are now, with any
-# change that you have made. It imports torch and nothing else.
+# Lesson 06 began this file. Everything that the model needs is in your cells. `write_module` copies them into one file,
+# as they are now, with any change that you have made. It imports torch and nothing else.
 
 # %%
 write_module(
@@ -703,7 +708,8 @@ write_module(
 )
 
 # %% [markdown]
-# Open it: this is the paper, in a bit more than a hundred lines. Another program can use it now. Does it compute the same?
+# Open it: this is the paper's model (with pre-norm) in about 140 lines. Any program can use it now. Does it compute the
+# same?
 
 # %%
 import my_transformer
@@ -791,7 +797,7 @@ explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library}
 # </details>
 # <details><summary>C. Whether the vocabulary is too small</summary>
 #
-# That changes the loss per token by some tens of percent, not to a tenth.
+# That changes the loss per token by some tens of percent, not by a factor of eight.
 # </details>
 #
 # **3. Training needs one pass of the decoder for a target of 20 tokens. How many does writing need?**
@@ -832,7 +838,7 @@ explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library}
 #   its loss looks wonderful.
 # - The padding mask belongs to the source, in the encoder and in cross-attention; the causal mask to the decoder.
 # - One matrix embeds source and target and gives the logits; at the input it is multiplied by $\sqrt d$.
-# - Reversing a string, the cross-attention is an anti-diagonal.
+# - When the model reverses a string, its cross-attention is an anti-diagonal.
 #
 # **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
 # sections 3.1 and 3.4. [The Annotated Transformer](https://nlp.seas.harvard.edu/annotated-transformer/) (Rush 2018;

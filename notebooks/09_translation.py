@@ -9,14 +9,14 @@
 # - compare the recipe of 2017 with a newer one, fairly;
 # - count the parameters and the training cost of the paper's models, and read its table of results critically.
 #
-# **You need** lessons 01 and 08. **It takes** about 65 minutes to read and try; all cells together run in about a minute
-# on a laptop. After section 3 is a good place for a break.
+# **You need** lessons 01 and 08. **It takes** about 65 minutes to read and try; all cells together run in about a
+# minute on a laptop. After section 3 is a good place for a break.
 
 # %% [markdown]
 # ## 1 From letters to sentences
 #
-# Lesson 08's Transformer reverses strings without a mistake. Real sentences add three difficulties: tens of thousands of
-# words, few examples of each, and no single right answer. What changes is not the model. It is everything around it.
+# Lesson 08's Transformer reverses strings without a mistake. Real sentences add three difficulties: tens of thousands
+# of words, few examples of each, and no single right answer. What changes is not the model. It is everything around it.
 
 # %%
 import json
@@ -43,8 +43,8 @@ from txlib.models import Transformer, TransformerConfig
 from txlib.text import Tokenizer
 
 # %% [markdown]
-# The sentences come from free computer games, each in German and in English. We train on the short ones, which are
-# learned fastest.
+# The sentences come from free computer games, each in German and in English. We train on the short ones, which a model
+# learns fastest.
 
 # %%
 everything = translation("games")  # split into train, validation and test
@@ -68,12 +68,12 @@ encoded = list(zip(*sides, strict=True))  # (source ids, target ids) of each pai
 # %% [markdown]
 # The model is lesson 08's, from the library: $d = 192$ with 4 heads, three blocks in each stack, and some choices that
 # are newer than the paper. You know pre-norm (lesson 06) and rotary positions instead of added sinusoids (lesson 05;
-# `rotary_half` is the layout in halves). There are no biases. Two are new:
+# `rotary_half` is the layout in halves). There are no biases, and dropout is back. Two are new:
 #
 # - `qk_norm` puts a norm on each query and key before they are multiplied;
 # - `zero_output` starts the last matrix of each sub-layer at 0, so that at first a block only passes its input on.
 #
-# Section 6 measures what all this is worth.
+# Section 6 measures what all of them together are worth.
 
 # %%
 config = BlockConfig.of_sizes(
@@ -92,10 +92,10 @@ print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
 #
 # ### 2.1 The loss: cross-entropy with smoothed labels
 #
-# We have a model and pairs. The first thing to change is the loss. The paper does not ask for probability 1 on the right
-# token. With **label smoothing** it asks for $1 - \epsilon$, and spreads $\epsilon = 0.1$ equally over the whole
-# vocabulary (§5.4). Take four tokens, the first of them right, and $\epsilon = 0.1$: the target is no longer (1, 0, 0, 0)
-# but (0.925, 0.025, 0.025, 0.025). In general, for a vocabulary of $V$ tokens:
+# We have a model and pairs. The first thing to change is the loss. The paper does not ask for probability 1 on the
+# right token. With **label smoothing** it asks for $1 - \epsilon$, and spreads $\epsilon = 0.1$ equally over the whole
+# vocabulary (§5.4). Take four tokens, the first of them right, and $\epsilon = 0.1$: the target is no longer
+# (1, 0, 0, 0) but (0.925, 0.025, 0.025, 0.025). In general, for a vocabulary of $V$ tokens:
 #
 # $$q(k) = (1 - \epsilon)\,[k = y] + \frac{\epsilon}{V} \qquad\qquad \text{loss} = -\sum_k q(k) \log p(k)$$
 #
@@ -207,9 +207,9 @@ for name, groups in {"as they come": as_they_come, "by length": by_length}.items
 #
 # The paper's optimizer is Adam with $\beta = (0.9, 0.98)$. We use AdamW with the same $\beta$ for the embedding and the
 # norms, and **Muon** ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/); lesson 07) for the matrices
-# inside the blocks: it turns each update into (about) the nearest orthogonal matrix, so that all directions learn at one
-# speed. The library puts both behind one object; each part keeps its own highest rate, and `set_factor` sets the
-# schedule's height, from 0 to 1.
+# inside the blocks: it turns each update into (about) the nearest orthogonal matrix, so that all directions learn at
+# one speed. The library puts both behind one object; each part keeps its own peak rate, and `set_factor` multiplies it
+# by the schedule's height, from 0 to 1.
 #
 # One step: predict, measure, differentiate. If all gradients together have a norm above 1, they are scaled down to 1.
 # (`collate` has shifted the labels already: `decoder_input_ids`.)
@@ -231,8 +231,8 @@ def learn(model, optimizer, batch, rate):
 
 
 # %% [markdown]
-# And the loop, for 80 steps: batches of at most 1,000 tokens, source and target together, in random order. That is about
-# 70,000 tokens, or a quarter of a minute.
+# And the loop, for 80 steps: batches of at most 1,000 tokens, source and target together, in random order. That is
+# about 70,000 tokens, or a quarter of a minute.
 
 # %% tags=["nbval-ignore-output"]
 device = default_device()
@@ -259,10 +259,10 @@ plots.lines(
 )
 
 # %% [markdown]
-# Does the start surprise you? Guessing blindly among 4,000 tokens would cost $\log 4000 = 8.3$, and this is far worse. It
-# is the price of `zero_output` with a tied matrix. At first each block passes its input on, so what leaves the decoder
-# is, normalized, the embedding of the token just *read*. Times the same matrix, that token's own row gives a logit of
-# $\sqrt{d} \approx 14$.
+# Does the start surprise you? Guessing blindly among 4,000 tokens would cost $\log 4000 = 8.3$, and this is far worse.
+# It is the price of `zero_output` with a tied matrix. At first each block passes its input on, so what leaves the
+# decoder is, normalized, the embedding of the token just *read*: a vector of length $\sqrt d$. Times that token's own
+# row, of length about 1, it gives a logit of $\sqrt{d} \approx 14$.
 
 # %%
 torch.manual_seed(0)
@@ -282,8 +282,8 @@ print(f"that token's logit: {own.mean():.1f}; all logits spread by {logits.std()
 #
 # ### 3.1 A quarter of a minute
 #
-# We have a trained model. What does it write, on sentences that no training step has seen? Lesson 08's greedy decoding is
-# in the library as a beam of 1; section 4 builds wider ones.
+# We have a trained model. What does it write for sentences that it was not trained on? The library has lesson 08's
+# greedy decoding as a beam of 1; section 4 builds wider ones.
 
 
 # %%
@@ -303,7 +303,7 @@ some = [i for i, line in enumerate(german) if len(line.split()) in (4, 5, 6)]
 shown = some[5:95:15]
 
 # %% [markdown]
-# So, what has our model learned in so short a time?
+# What has our model learned in so short a time?
 
 # %% tags=["nbval-ignore-output"]
 first = translate(model, german)
@@ -312,7 +312,7 @@ for index in shown[:4]:
 
 # %% [markdown]
 # It has learned with which words English sentences in these games begin, and how they end. In between it stammers, and
-# says nothing about the source.
+# says hardly anything about the source.
 #
 # ### 3.2 BLEU, by hand
 #
@@ -377,9 +377,9 @@ def bleu(hypotheses, references):
 
 
 # %% [markdown]
-# Near 0 means hardly a run of four words in common anywhere, 100 means identical. Good translations of news reach 30 to
-# 45 and no more, because a human would often have said it differently. Is ours the number that everyone means?
-# `sacrebleu` (Post 2018) is what papers report. Compare both on the references themselves, each without its second word.
+# Near 0 means hardly a run of four words in common anywhere, 100 means identical. The best systems of section 7 reach
+# 28 to 42 on news: a human would often have said it differently. Is ours the number that everyone means? `sacrebleu`
+# (Post 2018) is what papers report. Compare both on the references themselves, each without its second word.
 
 # %%
 from sacrebleu import corpus_bleu
@@ -396,7 +396,7 @@ damaged = [" ".join(line.split()[:1] + line.split()[2:]) for line in english]
 prove_bleu(damaged, "Damaged references")
 
 # %% [markdown]
-# What became of each part, here and in what your model wrote?
+# How large is each part of BLEU, here and for what your model wrote?
 
 # %% tags=["nbval-ignore-output"]
 for name, texts in {"damaged references": damaged, "your model": first}.items():
@@ -413,18 +413,18 @@ expect("BLEU after 80 steps", bleu(first, english), 0, 6)
 #
 # ### 3.3 Much longer
 #
-# Eighty steps are not enough, and this is not the fault of the code. Here is the same model after a long training on all
-# pairs of the training set, short and long. It is bundled with the course, in `data/checkpoints/games-de-en`. This
+# Eighty steps are not enough, and this is not the fault of the code. Here is the same model after a long training on
+# all pairs of the training set, short and long. It is bundled with the course, in `data/checkpoints/games-de-en`. This
 # command made it, and you can run it yourself:
 #
 # ```
 # txlib train translation --data games --preset course --r-drop 3 --steps 20000 --out runs/course
 # ```
 #
-# Two things in it are new. *R-Drop* (Liang et al. 2021) reads each batch twice, with other dropout each time, and adds a
-# penalty, times 3, for how far the two predictions differ. With 29,300 sentence pairs, read 36 times, that keeps the
-# model from learning them by heart. And what is saved is not the last weights but a moving average of them; the paper
-# averages its last checkpoints as well (§6.1).
+# Two things in it are new. *R-Drop* (Liang et al. 2021) reads each batch twice, with other dropout each time, and adds
+# a penalty, times 3, for how far the two predictions differ. The 29,300 sentence pairs are read 36 times, and this is
+# meant to keep the model from learning them by heart. And what is saved is not the last weights but a moving average of
+# them; the paper averages its last checkpoints as well (§6.1).
 
 # %%
 folder = shipped("games-de-en")
@@ -449,7 +449,7 @@ prove_bleu(loaded, "These translations")
 expect("BLEU after the long training", bleu(loaded, english), 24, 30)
 
 # %% [markdown]
-# Read each last line against the German: what is said often arrives, in English order; rarer words are guessed. Try a
+# Compare each last line with the German: the meaning often arrives, in English order; rarer words are guessed. Try a
 # sentence of your own. The model knows orcs, elves, swords and spaceships better than taxes. The last two sentences
 # below are lesson 03's, and the same with the nouns exchanged, for which lessons 04 and 05 needed a second head and
 # positions:
@@ -485,9 +485,9 @@ print(f"perplexity, e to that power, {loss.exp():.2f}")
 
 # %% [markdown]
 # A **perplexity** of 2 would mean: as unsure as if it chose between two equally likely tokens each time. The product is
-# small because of the positions where the model would have gone another way. The German ends in an exclamation mark, and
-# the human put a period. *have* is also a choice: *The orcs attacked* would do as well. And even where all is clear,
-# most factors stay near 0.9, not 1: that is what label smoothing asks for.
+# small mainly because of one position: the German ends in an exclamation mark, and the human put a period. *have* is
+# also a choice: *The orcs attacked* would do as well. And even where all is clear, most factors stay near 0.9, not 1:
+# that is what label smoothing asks for.
 #
 # ## 4 Beam search
 #
@@ -495,11 +495,11 @@ print(f"perplexity, e to that power, {loss.exp():.2f}")
 #
 # Greedy decoding never looks back. Suppose *The* has probability 0.6 and *A* 0.4, but after *The* no word has more than
 # 0.3, while after *A* one has 0.9. Greedy writes *The …*, worth at most 0.18, and misses *A …*, worth 0.36. **Beam
-# search** keeps the best four beginnings (also called hypotheses), lengthens each by its best tokens, and keeps the best
-# four of all these. What ends is put aside, until four have ended.
+# search** keeps the best four beginnings (also called hypotheses), extends each by its best tokens, and keeps the best
+# four of the results. Those that end are put aside, until four have ended.
 #
-# A sum of log-probabilities falls with every token, so the plain sum prefers short sentences. The remedy is to divide it
-# by $((5 + n)/6)^\alpha$ (Wu et al. 2016, §7), with $n$ the number of tokens written; the paper takes $\alpha = 0.6$
+# A sum of log-probabilities falls with every token, so the plain sum prefers short sentences. The remedy is to divide
+# it by $((5 + n)/6)^\alpha$ (Wu et al. 2016, §7), with $n$ the number of tokens written; the paper takes $\alpha = 0.6$
 # (§6.1).
 
 
@@ -534,7 +534,7 @@ def beam(model, ids, beams=4, max_length=20):  # ids (1, source)
 
 
 # %% [markdown]
-# A beam of one is greedy search. How often does a beam of four find something that the model itself thinks likelier?
+# A beam of one is greedy search. How often does a beam of four find something likelier (after division by the length)?
 
 # %% tags=["nbval-ignore-output"]
 found = []
@@ -551,11 +551,11 @@ for index in better[:3]:
     print(f"   human:  {english[index]}")
 
 # %% [markdown]
-# (A beam can lose: when four other hypotheses push out the one that greedy would have kept.)
+# (A beam can also lose, when four other hypotheses push out the one that greedy would have kept.)
 #
 # ### 4.2 Open the library
 #
-# Likelier to the model is not always better to a reader. The library's beam search works on all test sentences at once:
+# The library has all of these parts. Here are its loss and the paper's schedule:
 
 # %%
 from txlib.recipes.translation import bleu as library_bleu
@@ -565,7 +565,8 @@ from txlib.training.schedules import noam as library_noam
 show_source(label_smoothed_cross_entropy, library_noam)
 
 # %% [markdown]
-# Does it find what yours found, and is the beam worth its price?
+# What is likelier to the model is not always better to a reader. The library's beam search works on all test sentences
+# at once. Does it find what yours found, and is the beam worth its price?
 
 # %% tags=["nbval-ignore-output"]
 by_beam = translate(model, german, beams=4)
@@ -595,7 +596,7 @@ theirs = torch.tensor(library_bleu(loaded, english))
 prove_equal(ours, theirs, what="BLEU of the trained model")
 
 # %% [markdown]
-# A beam is usually worth a point or two. Its price: the decoder works on four beginnings per sentence instead of one.
+# Here the beam is worth one to two points. Its price: the decoder works on four beginnings per sentence instead of one.
 #
 # ## 5 Look inside, and break it
 #
@@ -641,17 +642,17 @@ expect("Looks, of 12, that meet the word's translation first", hits, 6, 12)
 predicted("attack-aligned", "▁angegriffen")
 
 # %% [markdown]
-# Compare with lesson 03, where attention learned a dictionary on purpose. Here the training asked for no alignment. It
-# is useful, so heads have it: most of these looks meet the translation. Before they write *attack*, heads look at
-# *angegriffen*, past *die Menschen*. Most do so already one row above: whether *have* is due, or *attacked* at once,
-# depends on the verb. *ed* only continues the word: it has no partner of its own, and the heads rest at the end of the
-# sentence. It is not a dictionary in every row, with every head. Some heads of some rows are enough.
+# Compare with lesson 03, where attention learned a dictionary on purpose. Here the training asked for no alignment, and
+# yet most of these looks meet the translation. Before they write *attack*, three heads look at *angegriffen*, past *die
+# Menschen*. They do so already one row above, perhaps because the verb decides whether *have* is due, or *attacked* at
+# once. *ed* only continues the word: it has no partner of its own, and the heads rest at the end of the sentence. So it
+# is a dictionary, but not in every row, nor with every head.
 #
 # ### 5.2 Break it: without positions
 #
 # The trained model knows positions through the rotation of its queries and keys (and, in the decoder, a little through
-# the causal mask: lesson 05). Take the same weights, and leave the rotation out. A model *trained* without it might have
-# found another way; this one loses what it relied on:
+# the causal mask: lesson 05). Take the same weights, and leave the rotation out. A model *trained* without it might
+# have found another way; this one loses what it relied on:
 
 # %% tags=["nbval-ignore-output"]
 lost = Transformer(replace(sizes, block=config.replace(position="none")))
@@ -664,13 +665,13 @@ expect("BLEU without positions", left, 4, 14)
 print(f"{1 - left / bleu(loaded, english):.0%} of the BLEU is gone")
 
 # %% [markdown]
-# Short and simple sentences come out best. Elsewhere the decoder loses its position, and repeats, leaves out or invents.
+# The simplest sentences come out best. Elsewhere the decoder loses its position, and repeats, leaves out or invents.
 #
 # ## 6 The recipe of 2017 against ours
 #
 # Section 1 made choices that are newer than the paper. What are they worth? `--preset paper` takes them all back:
-# post-norm, sinusoids, biases, no `qk_norm`, no `zero_output`, and Adam with equation 3 (with its own peak, which is
-# $1.1 \cdot 10^{-3}$ for $d = 192$, but reached after 400 steps, since the run is short) without clipped gradients.
+# post-norm, sinusoids, biases, no `qk_norm`, no `zero_output`, and Adam with equation 3, without clipped gradients.
+# (The peak is the paper's, $1.1 \cdot 10^{-3}$ for $d = 192$, but is reached after 400 steps, since the run is short.)
 # Everything else is the same in both runs. To afford them, both have two blocks per stack and 1,400 steps:
 #
 # ```
@@ -699,8 +700,8 @@ for name, run in runs.items():
 predicted("recipe-2017", "the newer choices are ahead")
 
 # %% [markdown]
-# A newer step costs more, because Muon and the norms of queries and keys have to be computed. So look at the losses
-# against the cost:
+# These BLEUs are after equally many steps, but a newer step costs more: Muon and the norms of queries and keys have to
+# be computed. So look at the losses against the cost:
 
 # %% jupyter={"source_hidden": true}
 (spent, newer), (spent_by_paper, papers) = curves.values()
@@ -717,10 +718,10 @@ plots.lines(
 # %% [markdown]
 # One seed each: believe the gap, not its decimals. `benchmarks/translators.py` asked again, with three seeds, other
 # sentences (Multi30k) and the same time for both, two minutes of one core each: BLEU 33.4 (32.8 to 33.7) with the newer
-# choices, 24.0 (23.7 to 24.2) with the paper's. And read it correctly:
+# choices, 24.0 (23.7 to 24.2) with the paper's. And two warnings:
 #
 # - The paper's recipe is not bad. It was made for 100,000 steps of 25,000 target tokens each, about 2,500 times what
-#   these runs saw. There it has time. The newer choices mostly buy speed.
+#   these runs saw. There it has time. What we measured is speed.
 # - All choices changed at once, so this does not say which one counts. Lessons 06 and 07 take norm, rate and warm-up
 #   apart.
 #
@@ -730,10 +731,10 @@ plots.lines(
 #
 # The paper's models are specified by five numbers: blocks per stack, $d_\text{model}$, $d_\text{ff}$, $d_k$ and heads.
 # Base is (6, 512, 2048, 64, 8), sometimes printed as (6, 512, 2048, 8, 64); note that $8 \cdot 64 = 512$. How many
-# parameters is that? An attention layer has four $d \times d$ matrices with biases, $4(d^2 + d)$. A feed-forward network
-# has $2 d\, d_\text{ff} + d_\text{ff} + d$. A norm has $2d$. An encoder block has 1 attention and 2 norms, a decoder block
-# 2 and 3, and each has 1 feed-forward network. Then one embedding of $V d$, for all three uses. The paper's models have
-# post-norm and so no last norm.
+# parameters is that? An attention layer has four $d \times d$ matrices with biases, $4(d^2 + d)$. A feed-forward
+# network has $2 d\, d_\text{ff} + d_\text{ff} + d$. A norm has $2d$. An encoder block has 1 attention and 2 norms, a
+# decoder block 2 and 3, and each has 1 feed-forward network. Then one embedding of $V d$, for all three uses. The
+# paper's models have post-norm and so no last norm.
 
 
 # %%
@@ -770,9 +771,9 @@ for name, each in VASWANI.items():
 #
 # The paper's Table 2 gives the training cost of base as $3.3 \cdot 10^{18}$ operations, of big as $2.3 \cdot 10^{19}$.
 # Its footnote says how: hours, times 8 GPUs, times the 9.5 TFLOP/s that a P100 sustains. That is what the GPUs *could*
-# have done. What was needed? Each weight costs 2 operations per token forward (a product and a sum) and 4 backward. Base
-# ran 100,000 steps, each with about 25,000 source and 25,000 target tokens; the encoder sees the former, the decoder and
-# the output layer the latter, so each weight meets about 25,000 tokens per step.
+# have done. What was needed? Each weight costs 2 operations per token forward (a product and a sum) and 4 backward.
+# Base ran 100,000 steps, each with about 25,000 source and 25,000 target tokens; the encoder sees the former, the
+# decoder and the output layer the latter, so each weight meets about 25,000 tokens per step.
 
 # %%
 for name, hours in {"base": 12, "big": 3.5 * 24}.items():
@@ -784,7 +785,8 @@ here = 6 * sum(weight.numel() for weight in model.parameters()) * 450 * 80
 print(f"our 80 steps: about {here:.0e}, {needed / here:.0e} times less")
 
 # %% [markdown]
-# A utilization of under a third was ordinary. Lesson 35 counts exactly, and says what such a run costs.
+# So under a third of it was needed (attention's scores are not counted). Lesson 35 counts exactly, and says what such a
+# run costs.
 #
 # ### 7.3 The table of 2017
 #
@@ -830,8 +832,8 @@ figures.costs(
 # For big on French the first version of the paper, and the printed one, has 41.0, which the two better ensembles beat.
 # The later versions on arXiv have 41.8, in the table and the abstract; their §6.1 still says 41.0.
 #
-# The caption of the table says "at a fraction of the training cost", the abstract even "a small fraction", of the result
-# on French. Where does that hold?
+# The caption of the table says "at a fraction of the training cost", the abstract even "a small fraction", of the
+# result on French. Where does that hold?
 
 # %%
 for ours in ("Transformer base", "Transformer big"):
@@ -841,11 +843,11 @@ for ours in ("Transformer base", "Transformer big"):
         print(f"{ours:16} / {rival:17}   en-de {de:5}   en-fr {fr}")
 
 # %% [markdown]
-# On French it does: big needed less than a quarter of what the cheapest single rival did, Deep-Att, and less than a
-# fifth of what each of the others did. On German base does, with a BLEU of 27.3, above every rival's, at a third of the
+# On French it holds: big needed less than a quarter of what the cheapest rival, Deep-Att, did, and less than a fifth of
+# what each of the others did. On German it holds for base: its BLEU, 27.3, is above every rival's, at a third of the
 # cheapest one's cost. But *big on German* costs as much as GNMT, more than MoE, and 2.4 times as much as ConvS2S: there
 # it is a fraction of the ensembles' cost only. And base on French, 38.1, is cheap but beaten by all. Two cautions: the
-# costs are estimates (hours × a GPU's sustained rate, as above), and the BLEU of such tables is computed on tokenized
+# costs are estimates (hours × a GPU's sustained rate, as above), and the BLEU in such tables is computed on tokenized
 # text by each group's own script, which is why `sacrebleu` exists (Post 2018).
 
 # %% [markdown]
@@ -874,18 +876,19 @@ for name, (length, printed, rouge) in liu.items():
 
 # %% [markdown]
 # Table 4 calls the column *perplexity*, per piece of a word. Can that be? A perplexity of 1.9 would be 0.93 bits for a
-# piece of several letters, about 0.2 per letter; lesson 10's GPT needs more than ten times as many, and people who guess
-# letters by hand about one. And the recurrent baseline, which "does quite poorly" in their words, would choose between
-# five pieces on average. Read as *logarithms* (nats, the natural unit of a loss, which their library reports) the same
-# numbers give perplexities from 156 down to 6.7: what one expects of such models. The paper says so itself, in other
-# places: its table 3 has the same 2.46645 for T-ED as a *log-perplexity*, and §5.3 tells of a log-perplexity that drops
-# from 2.05 to 1.93. (It doesn't give the base; we take the library's.) Don't compare this table with perplexities.
+# piece of several letters, about 0.2 per letter; lesson 10's GPT needs more than ten times as many, and people who
+# guess letters by hand about one. And the recurrent baseline, which "does quite poorly" in their words, would choose
+# between five pieces on average. Read as *logarithms* (nats, the natural unit of a loss, which their library reports)
+# the same numbers give perplexities from 156 down to 6.7: what one expects of such models. The paper says so itself, in
+# other places: its table 3 has the same 2.46645 for T-ED as a *log-perplexity*, and §5.3 tells of a log-perplexity that
+# drops from 2.05 to 1.93. (It doesn't give the base; we take the library's.) Don't compare this table with
+# perplexities.
 #
-# **ROUGE-L** is the longest common subsequence of the text written and the true one, as an F-score in percent. What does
-# the table show? More text read goes with better articles. But every row changes several things at once, length,
-# architecture, experts; T-D reads eight times as much as T-ED, has the better loss and the *worse* ROUGE; and the last
-# row is best while reading less. Compression made 11,000 tokens possible. That it is *worth* something by itself, the
-# table can't say.
+# **ROUGE-L** is the longest common subsequence of the text written and the true one, as an F-score in percent. What
+# does the table show? Reading more goes with better articles. But the rows change several things at once (length,
+# architecture, experts); T-D reads eight times as much as T-ED, has the better loss and the *worse* ROUGE; and the last
+# row is best while reading less. Compression made 11,000 tokens possible. The table can't say whether it is *worth*
+# something by itself.
 
 # %% [markdown]
 # ### 7.5 The real thing
@@ -949,7 +952,7 @@ for name, (length, printed, rouge) in liu.items():
 # - BLEU compares hypotheses with references: clipped and pooled n-gram precisions, their geometric mean, and a brevity
 #   penalty.
 # - Greedy takes the best token, a beam keeps several hypotheses, divided by a power of their length.
-# - At the same CPU time, the newer choices beat the recipe of 2017; they mostly buy speed.
+# - In short runs of equal CPU time, the newer choices beat the recipe of 2017.
 # - Base is (6, 512, 2048, 8, 64), 63,082,496 parameters at a vocabulary of 37,000, and took at most $3.3 \cdot 10^{18}$
 #   operations. "A fraction of the training cost" is not true of every row of its table.
 #
@@ -961,18 +964,18 @@ for name, (length, printed, rouge) in liu.items():
 # | 02 | What if a sentence does not fit into one vector? | look back at all of its vectors, with learned weights |
 # | 03 | How can a lookup be learned? | make it soft: scores, softmax, an average of values |
 # | 04 | What if a word wants several things? | several heads; and the keys may come from another sentence |
-# | 05 | Who tells attention the order? | positions: added to words or to scores, or as a turn of queries and keys |
+# | 05 | What tells attention the order? | positions: added to words or to scores, or as a turn of queries and keys |
 # | 06, 07 | How does it become deep, and learn? | residuals, norms and a feed-forward network; Adam with a warm-up |
 # | 08 | What do these make together? | an encoder and a decoder, which read and write |
-# | 09 | Is it any good? | BLEU says so; the price says when |
+# | 09 | Is it any good? | BLEU compares it with what a human wrote |
 #
 # All of it is still in use. Part II leaves out one half of the model.
 #
-# **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762): now you can read all of it; sections
-# 5 and 6.1 are this lesson. The search: Wu et al. 2016, [arXiv:1609.08144](https://arxiv.org/abs/1609.08144), section 7.
-# Two passes that agree: Liang et al. 2021, [arXiv:2106.14448](https://arxiv.org/abs/2106.14448). The measure: Papineni et
-# al. 2002, *BLEU*, [ACL P02-1040](https://aclanthology.org/P02-1040/), and Post 2018, *A Call for Clarity in Reporting
-# BLEU Scores*, [arXiv:1804.08771](https://arxiv.org/abs/1804.08771).
+# **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762): now you can read all of it;
+# sections 5 and 6.1 are this lesson. The search: Wu et al. 2016, [arXiv:1609.08144](https://arxiv.org/abs/1609.08144),
+# section 7. Two passes that agree: Liang et al. 2021, [arXiv:2106.14448](https://arxiv.org/abs/2106.14448). The
+# measure: Papineni et al. 2002, *BLEU*, [ACL P02-1040](https://aclanthology.org/P02-1040/), and Post 2018, *A Call for
+# Clarity in Reporting BLEU Scores*, [arXiv:1804.08771](https://arxiv.org/abs/1804.08771).
 #
 # **Do** the exercise [09_translation](../exercises/exercise_09_translation.ipynb). Part II goes on with
 # [10 GPT](10_gpt.ipynb): a decoder without an encoder.
