@@ -80,12 +80,11 @@ plots.tokens(
 )
 
 # %% [markdown]
-# Words are few, but there is no end of different words. Bytes are many, but there are only 256 of them. Byte-pair
+# A sentence has few words, but new words never end. It has many bytes, but there are only 256 different ones. Byte-pair
 # encoding is between them: what is frequent gets a piece of its own, and what is rare is put together from smaller
 # pieces, in the worst case from single bytes. A piece is called a **token**, and its integer a **token id**.
 #
-# From there to a network one step is left: each id picks a row of a table, and that row, a vector, is what the
-# network reads.
+# One step remains: each id picks a row of a table, and that row, a vector, is what the network reads.
 #
 # $$\text{text} \to \text{bytes} \to \text{tokens} \to \text{ids} \to \text{vectors}$$
 
@@ -93,9 +92,9 @@ plots.tokens(
 # ## 2 Bytes, or words?
 #
 # We want to write any text with few different integers. What is text made of? Unicode gives each character a number,
-# its *code point*; Python's `ord` tells it. There are more than 150,000 of them, and each year brings new ones. For
-# files and networks they are written as bytes, numbers from 0 to 255, by a rule called UTF-8: one byte for English
-# letters, up to four for the rest.
+# its *code point*; Python's `ord` returns it. There are more than 150,000 of them, and each year brings new ones. In
+# files they are written as bytes, numbers from 0 to 255, by a rule called UTF-8: one byte for English letters, up to
+# four for the rest.
 
 # %%
 for character in "aö—語🙂":
@@ -122,7 +121,7 @@ for language, splits in pairs.items():
 print("🙂🙂🙂: 3 characters,", len("🙂🙂🙂".encode()), "bytes")
 
 # %% [markdown]
-# In European languages a byte is nearly a character. So why not simply take bytes as tokens?
+# In languages with Latin letters a byte is nearly a character. So why not simply take bytes as tokens?
 #
 # **For:** 256 different tokens can write every text in every language, and nothing is unknown. **Against:** sequences
 # are long. A network that reads 1,000 tokens sees two pages if they are words, but only a paragraph if they are
@@ -176,8 +175,8 @@ plots.lines(
 # %% [markdown]
 # On logarithmic axes the lines are nearly straight: the number of different words grows like a power of the text's
 # length, $K n^\beta$ with a constant $K$ and an exponent $\beta$ below 1 (*Heaps' law*). It slows down, but it never
-# stops. German grows fastest, though it says the same as the English: it builds compound words and many
-# endings.
+# stops. German grows fastest, though it says the same as the English. Our explanation: it builds compound words and has
+# many endings.
 #
 # Two more numbers. How many words come only once, so that a network sees them once? And how many words of the unseen
 # play are new?
@@ -405,8 +404,8 @@ from txlib.text.merges import merge as library_merge
 show_source(library_merge)
 
 # %% [markdown]
-# The rule is the same: always the pair that was learned first. New is the bookkeeping. Ours looks through the whole
-# piece again after each merge. The library keeps the pairs in a *heap*, a list that always has the lowest rank in
+# The rule is the same: always the pair that was learned first. What is new is the bookkeeping. Ours looks through the
+# whole piece again after each merge. The library keeps the pairs in a *heap*, a list that always has the lowest rank in
 # front, and two lists, `after` and `before`, of each token's neighbors. To merge a pair, it takes the first one off the
 # heap, links the two neighbors with the new token, and adds the two new pairs. Does it give the same ids? And does the
 # library learn the same merges? We ask with a whole play.
@@ -448,8 +447,8 @@ for name, run in (("ours", lambda: learn(pieces, 200)), ("txlib", lambda: BytePa
     print(f"{name:10} {time.perf_counter() - start:7.3f} s")
 
 # %% [markdown]
-# The speed comes from the bookkeeping, not from Rust: on one play, the two are not far apart. Ours takes about as long
-# again for each further 200 merges; the other two hardly notice.
+# The speed comes from the bookkeeping, not from Rust: on one play, the two are not far apart. Ours counts everything
+# anew for each further merge; the other two update only what has changed.
 #
 # ### Special tokens
 #
@@ -550,7 +549,8 @@ for text in ("king", " king", "King", " KING", "the king ", "1999", "2026", "123
 # - **Some tokens are nearly never used.** `▁SolidGoldMagikarp`, a user's name, is one token. Section 6 says what
 #   happens to its row.
 #
-# And German? Its web pages were nearly all English. The same sentences, in both languages:
+# And other languages? GPT-2's web pages were nearly all English. We count tokens for the same sentences in two
+# languages:
 
 # %%
 for language, splits in pairs.items():
@@ -560,8 +560,8 @@ for language, splits in pairs.items():
         print(f"{name}: {used:6,} tokens, {size:7,} characters: {size / used:.2f} each")
 
 # %% [markdown]
-# German takes twice as many tokens to say the same. If you pay by the token, you pay twice, and a model's context holds
-# half as much. Is German to blame? Learn merges from both sides of the sentence pairs, and ask again.
+# German takes twice as many tokens to say the same. If you pay by the token, you pay twice as much, and a model's
+# context holds half as much. Is German to blame? Learn merges from both sides of the sentence pairs, and ask again.
 
 # %%
 german, english = ("\n".join(side) for side in zip(*pairs["de"].train))
@@ -572,8 +572,8 @@ print(f"de {tokens_de:,} tokens, en {tokens_en:,}")
 expect("German tokens for each English one", tokens_de / tokens_en, 1.0, 1.25)
 
 # %% [markdown]
-# It was the vocabulary, not the language. A vocabulary is good for the texts that it was learned from. (This is the one
-# that cut the sentence in section 1.)
+# It was almost entirely the vocabulary: instead of twice as many tokens, German now takes 1.12 times as many. A
+# vocabulary is good for the texts that it was learned from. (This is the one that cut the sentence in section 1.)
 
 # %% [markdown]
 # ### How large should a vocabulary be?
@@ -604,12 +604,13 @@ print(f"GPT-2's vocabulary of {len(gpt2):,} would cut the play into {len(gpt2.en
 plots.lines(
     {"Julius Caesar": (sizes, compression)}, xscale="log", marker="o",
     title="Each doubling of the vocabulary saves less", xlabel="vocabulary size", ylabel="bytes per token",
-    alt="Bytes per token against vocabulary size: from 1.0 at 256 to 1.9 at 512, then ever more slowly to 3.3 at 16,384.",
+    alt="Bytes per token against vocabulary size: from 1.0 at 256 to 1.9 at 512, then ever more slowly to 3.3 at "
+    "16,384.",
 )
 
 # %% [markdown]
-# (Even among the 256 bytes most are rare: the plays use only 63 different characters. GPT-2's 50,257 tokens get no
-# further on this play than our 16,384. They were learned from other texts.) For a million and a half characters of
+# (Even among the 256 bytes most are rare: the plays use only 63 different characters. GPT-2's 50,257 tokens do no
+# better on this play than our 16,384. They were learned from other texts.) For a million and a half characters of
 # Shakespeare a few thousand tokens are plenty. Models that read the whole web use 30,000 to 260,000.
 #
 # Merging is not the only way to a vocabulary. The *unigram* method (Kudo 2018,
@@ -623,11 +624,10 @@ plots.lines(
 # %% [markdown]
 # ## 6 From ids to vectors
 #
-# We have ids, and a network needs numbers that it can multiply. An id is a name, not a quantity. 5822 is not "more"
-# than
-# 3364. A network must not do arithmetic with it. The honest way
-# to write a choice among $V$ things is a *one-hot* vector: $V$ zeros, and a one in the place of the id. A linear
-# layer turns it into a vector of width $d_\text{model}$:
+# We have ids, and a network needs numbers that it can multiply. An id is a name, not a quantity: 5822 is not "more"
+# than 3364, and a network must not do arithmetic with it. The honest way to write a choice among $V$ things is a
+# *one-hot* vector: $V$ zeros, and a one at the position of the id. A linear layer turns it into a vector of width
+# $d_\text{model}$:
 #
 # $$x = \text{onehot}(\text{id})\, E \qquad E \in \mathbb{R}^{V \times d_\text{model}}$$
 
@@ -660,8 +660,9 @@ show_source(TokenEmbedding)
 # %% [markdown]
 # (`scaled` multiplies by $\sqrt{d_\text{model}}$, as the first Transformer did. Lesson 05 comes back to it.)
 #
-# The rows start at random and are *learned*, like any weight. A gradient reaches only the rows that were looked up. So
-# a token that hardly ever occurs, such as `▁SolidGoldMagikarp`, keeps a row that is nearly as random as at the start:
+# The rows start at random and are *learned*, like any weight. The lookup sends a gradient only to the rows that were
+# looked up. So the row of a token that hardly ever occurs, such as `▁SolidGoldMagikarp`, is hardly trained. (GPT-2 also
+# uses the table for its output, which moves every row a little.)
 
 # %%
 embedding(input_ids).square().sum().backward()
@@ -670,7 +671,7 @@ print(f"{input_ids.numel()} tokens, {input_ids.unique().numel()} different ones;
       f"{touched.sum()} of {vocab_size} rows get a gradient")
 
 # %% [markdown]
-# What does it cost? The lookup itself is free: it copies rows. One-hot vectors would not be. For a GPT-2 input of 1,024
+# What does it cost? The lookup needs no arithmetic: it copies rows. One-hot vectors would. For a GPT-2 input of 1,024
 # tokens:
 
 # %%
@@ -689,8 +690,8 @@ print(f"the table has {V:,} × {d} = {V * d:,} parameters, {share:.0%} of GPT-2'
 #
 # $$\cos(a, b) = \frac{a \cdot b}{\lVert a \rVert\, \lVert b \rVert}$$
 #
-# For random vectors it is near 0, the nearer the wider they are: a typical cosine of two random vectors is
-# $1/\sqrt{d}$. So in a wide space random vectors rarely point the same way, and those that do mean something.
+# For random vectors it is near 0: a typical cosine of two random vectors of width $d$ is $1/\sqrt{d}$. So in a wide
+# space random vectors rarely point the same way, and those that do mean something.
 
 
 # %%
@@ -732,10 +733,10 @@ print(f"{len(lines):,} sentences; most often near king:", often)
 
 # %% [markdown]
 # Nearly every word is near *the*. That says nothing about kings. So compare each count with chance. Say that *king* has
-# 100 neighbors in all, and one of 1,000 words is *queen*. Shuffled, we would see 100 · 1/1,000 = 0.1 queens near kings.
-# If we see 2, that is 20 times as many, and the pair gets $\log 20 = 3$. One neighbor in 20 is *the*; if we see 5 near
-# kings, that is just what chance gives, $\log 1 = 0$. What is rarer than chance is set to 0 as well. That is *positive
-# pointwise mutual information*:
+# 100 neighbors in all, and one of 1,000 words is *queen*. If the text were shuffled, we would see 100 · 1/1,000 = 0.1
+# queens near kings. If we see 2, that is 20 times as many, and the pair gets the natural logarithm, $\log 20 = 3$. One
+# word in 20 is *the*; if we see 5 near kings, that is just what chance gives, $\log 1 = 0$. What is rarer than chance
+# is set to 0 as well. That is *positive pointwise mutual information*:
 #
 # $$\text{PPMI}(a, b) = \max\left(0, \log \frac{\text{count}(a, b)}{\text{count}(a)\,\text{count}(b) / \text{total}}\right)$$
 
@@ -746,10 +747,11 @@ ppmi = (counts / chance).log().clamp(min=0)  # log 0 = −∞ becomes 0
 print("compared with chance:", [common[i] for i in ppmi[place["king"]].topk(5).indices])
 
 # %% [markdown]
-# Each word now has 2,000 numbers, most of them 0. Can fewer do? The *singular value decomposition* finds the best
-# approximation of a table by a few directions, and how strong each is (`s`; its root keeps the strongest from drowning
-# the others). We keep 100. That is our embedding table: 2,000 words, 100 numbers each. (Levy and Goldberg 2014 showed
-# that *word2vec*, which trains such vectors by gradient descent, does about the same.)
+# *The* is gone; *ii* comes from names such as Haldric II. Each word now has 2,000 numbers, most of them 0. Can fewer
+# do? The *singular value decomposition* finds the few directions that approximate a table best, and the strength `s` of
+# each (its square root keeps the strongest from drowning out the others). We keep 100. That is our embedding table:
+# 2,000 words, 100 numbers each. (Levy and Goldberg 2014 showed that *word2vec*, which trains such vectors by gradient
+# descent, does about the same.)
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -757,8 +759,8 @@ u, s, _ = torch.svd_lowrank(ppmi, q=100, niter=4)  # (word, 100), (100,)
 vectors = u * s.sqrt()  # (word, 100)
 
 # %% [markdown]
-# To *see* them, take some words of four kinds, and lay the plane through their vectors in which they are furthest apart:
-# two directions of 100, by the same decomposition.
+# To *see* them, take some words of four kinds, and draw them in the plane that spreads their vectors most: two
+# directions, found by the same decomposition.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 KINDS = {
@@ -829,9 +831,9 @@ for name, each in {"random": torch.randn(2000, 100), "plain counts": counts,
 expect("Share of partners among the ten nearest", found(vectors), 0.6, 1.0)
 
 # %% [markdown]
-# In a Transformer there is no counting of neighbors. The table starts at random, and training moves its rows. But the
-# same thing happens: words that are used alike get rows that point the same way. Usually so, since what follows in
-# the network can tell them apart only by these numbers.
+# Each step helps, the last one by only two pairs of 22. A Transformer counts no neighbors. Its table starts at random,
+# and training moves the rows. But the result is usually similar: words that are used alike get rows that point the same
+# way. The rest of the network knows a word only by its row.
 
 # %% [markdown]
 # ### Whole sentences
@@ -864,16 +866,17 @@ plots.heads(
     names=["our table", "MiniLM"], rows=[f"{text}  {i}" for i, text in enumerate(sentences, 1)],
     columns=list("123456"), numbers=True, size=0.5, xlabel="sentence", ylabel="",
     title="A mean of words sees shared words; MiniLM sees meaning",
-    alt="Cosines of six sentences with each other, twice. Ours: The king is dead and The ship is under attack have one of "
-    "the highest. MiniLM: each sentence is nearest to its partner, with 0.4 to 0.6; all others are at most 0.3.",
+    alt="Cosines of six sentences with each other, twice. Ours: The king is dead and The ship is under attack have the "
+    "highest. MiniLM: each sentence is nearest to its partner, with 0.4 to 0.6; all others are at most 0.3.",
 )
 
 # %% [markdown]
-# In ours *The king is dead.* is nearest to *The ship is under attack.* They share *the … is*, and a mean can't tell
-# those words from the ones that matter. In MiniLM each sentence has found its partner, and no word is the same. Two
-# things make its vectors different from ours. It was trained on far more text. And before the mean is taken, each token
-# has looked at its neighbors, so that a word's vector depends on its sentence. (Which of the two does it, this
-# comparison can't say.) How does a token look at its neighbors? That is what this course is about.
+# In ours *The king is dead.* is nearest to *The ship is under attack.* Our explanation: they share *the … is*, and a
+# mean can't tell those words from the ones that matter. In MiniLM each sentence has found its partner, and no word is
+# the same. Its vectors differ from ours in two ways. It was trained on far more text, and on pairs of sentences. And
+# before the mean is taken, each token has looked at its neighbors, so that a word's vector depends on its sentence.
+# (Which of the two does it, this comparison can't say.) How does a token look at its neighbors? That is what this
+# course is about.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -915,7 +918,7 @@ plots.heads(
 #
 # <details><summary>A. Sequences half as long</summary>
 #
-# Only the first doublings came near that. Later merges are rarer and rarer: in section 5 this one saved about 4%.
+# Only the first doubling came near that. Later merges are rarer and rarer: in section 5 this one saved about 4%.
 # </details>
 # <details><summary>B. Sequences a little shorter, twice the embedding parameters</summary>
 #
@@ -930,7 +933,7 @@ plots.heads(
 #
 # <details><summary>A. They occur in the same sentences</summary>
 #
-# They need not ever meet. What counts is that they have the same *neighbors*.
+# They need never meet. What counts is that they have the same *neighbors*.
 # </details>
 # <details><summary>B. They are used in the same places</summary>
 #
@@ -955,12 +958,12 @@ plots.heads(
 # %% [markdown]
 # ## 9 Summary
 #
-# - Text is bytes; 256 of them write everything, but in long sequences. Words make short ones, but there
-#   is no end of them.
+# - Text is bytes; 256 of them write everything, but in long sequences. Words make short ones, but new ones never end.
 # - Byte-pair encoding joins frequent pairs, in a fixed order. Encoding repeats that order; decoding joins bytes.
-# - Cutting into pieces first keeps one word one token. A vocabulary is good for the texts it was learned from.
-# - An embedding is a row of a table, the same as one-hot times matrix. In the smallest GPT-2 it is nearly a third
-# of all parameters.
+# - Cutting into pieces first lets a frequent word be one token, whatever is next to it. A vocabulary is good for the
+#   texts it was learned from.
+# - An embedding is a row of a table, the same as one-hot times matrix. In the smallest GPT-2 the table is nearly a
+#   third of all parameters.
 # - Words that are used alike get vectors with a high cosine. That is not the same as meaning the same.
 #
 # **Read** Sennrich et al. 2016, *Neural Machine Translation of Rare Words with Subword Units*,

@@ -8,8 +8,8 @@
 # - show by measurement why scores are divided by $\sqrt{d_k}$, and why a mask comes before the softmax;
 # - count what attention costs.
 #
-# Lesson 02 met attention inside a recurrent network: a score, a softmax, an average. Here it stands on its own. (You can
-# also start the course here.)
+# Lesson 02 met attention inside a recurrent network: a score, a softmax, an average. Here you study it by itself. (You
+# can also start the course here.)
 #
 # **You need** matrix products, the softmax, and a little torch. **It takes** about 65 minutes to read and try; all
 # cells together run in about a minute on a laptop.
@@ -48,9 +48,9 @@ our_pair = next(pair for pair in pairs if pair[1] == wanted)
 print(" | ".join(our_pair))
 
 # %% [markdown]
-# The verb comes last in German and fourth in English, so translating word by word, in order, will not do. Suppose we want
-# to look each word up. Python has a lookup of its own, the `dict`: you give it a **query**, it compares the query with
-# its **keys**, and it returns the **value** of the key that is equal.
+# The main verb comes last in German and fourth in English, so translating word by word, in order, will not do. Suppose
+# we want to look each word up. Python has a lookup of its own, the `dict`: you give it a **query**, it compares the
+# query with its **keys**, and it returns the **value** of the key that is equal.
 
 # %%
 dictionary = {"könig": "king", "ork": "orc", "schwert": "sword"}
@@ -66,8 +66,8 @@ for query in ("könig", "könige", "orks"):
 # follow downhill, so no gradient can improve the keys.
 #
 # Both problems have the same cure. Let each key match *to a degree*, and answer with a mixture of all values, each
-# weighted by how well its key matches. That is **attention**. By the end of this lesson it will read sentence pairs like
-# those above and work out, without being told, which German word belongs to which English word.
+# weighted by how well its key matches. That is **attention**. By the end of this lesson it will read sentence pairs
+# like those above and work out, without being told, which German word belongs to which English word.
 
 # %% [markdown]
 # ## 2 The idea in one picture
@@ -95,8 +95,8 @@ plots.heatmap(
 
 # %% [markdown]
 # (All keys here have length 1. Otherwise a long key would match better just because it is long.) The soft weights are
-# positive, they add up to 1, and they change smoothly as the query turns. So a gradient can tell the query where to turn
-# and the keys where to move.
+# positive, they add up to 1, and they change smoothly as the query turns. So a gradient can tell the query where to
+# turn and the keys where to move.
 #
 # Try it. The five keys get the values 10 to 50. Turn the query with its arrow or with the sliders. What does the hard
 # answer do, and what does the soft one do? How do you bring the soft answer as close to the hard one as you like? (If
@@ -137,9 +137,9 @@ for name, numbers in {"score": score, "e^score": power, "weight": weight}.items(
 # If the four values were 10, 20, 30 and 40, the answer would be $0.121 \cdot 10 + 0.480 \cdot 20 + 0.291 \cdot 30 +
 # 0.107 \cdot 40 = 23.8$. That is the whole computation; the matrices only do it for all queries at once.
 #
-# Now our pair. Three English words ask, the six German words answer. Nothing is trained yet, so all vectors are random:
-# what matters here is the shapes. (In a Transformer, queries, keys and values are computed from the words by three
-# learned matrices, $W_Q$, $W_K$ and $W_V$. Lesson 04 adds them.)
+# Now our pair. Three English words are the queries, the six German words the keys and values. Nothing is trained yet:
+# all vectors are random, and only the shapes matter. (In a Transformer, queries, keys and values are computed from the
+# words by three learned matrices, $W_Q$, $W_K$ and $W_V$. Lesson 04 adds them.)
 
 # %%
 torch.manual_seed(0)
@@ -160,14 +160,14 @@ plots.heatmap(
     score, rows=english, columns=german, title="Step 1: a score for each pair of words",
     diverging=True, bar="score", size=0.7,
     alt="A table of three English words by six German words with a positive or "
-    "negative score in each cell, and a colour bar: blue below 0, red above.",
+    "negative score in each cell, and a color bar: blue below 0, red above.",
 )
 
 # %% [markdown]
-# **Step 2: weights.** The **softmax** turns each *row* into shares of 1: it exponentiates, so that all are positive, and
-# divides by the sum. It runs along the key axis, the last one, because each query has one unit of attention to spend.
-# (The numbers that go into a softmax are called **logits**. The scores are the logits of the weights. You will meet the
-# word wherever a model chooses among alternatives.)
+# **Step 2: weights.** The **softmax** turns each *row* into weights that add up to 1: it exponentiates, so that all are
+# positive, and divides by the sum. It runs along the key axis, the last one, because each query has one unit of
+# attention to spend. (The numbers that go into a softmax are called **logits**; here, these are the scores. You will
+# meet the word wherever a model chooses among alternatives.)
 
 # %%
 weight = score.softmax(dim=-1)  # (query, key)
@@ -187,8 +187,8 @@ out = weight @ v  # (query, d_v)
 print("out has shape", tuple(out.shape), "- one mixture of values for each query")
 
 # %% [markdown]
-# That is all of it. Here it is as a function. The `...` in the shapes stands for any leading axes, such as a batch of
-# sentences: the function treats each of them separately.
+# Here is all of it as a function. The `...` in the shapes stands for any leading axes, such as a batch of sentences:
+# the function treats each of them separately.
 
 
 # %%
@@ -199,8 +199,8 @@ def attention(q, k, v):
 
 
 # %% [markdown]
-# Do you trust the matrix products? Check them against the slowest and plainest version: one query at a time, one key at
-# a time, with nothing but numbers and loops.
+# Check the matrix products against the plainest version: one query at a time, one key at a time, with nothing but
+# numbers and loops.
 
 # %%
 def attention_by_loops(q, k, v):
@@ -221,12 +221,12 @@ prove_equal(attention(q, k, v), by_loops, what="Matrix products and loops")
 # %% [markdown]
 # ### Two consequences worth knowing
 #
-# **A mixture stays inside.** Weights are positive and sum to 1, so each output entry lies between the smallest and the
+# **A mixture stays inside.** Weights are positive and sum to 1, so each output entry is between the smallest and the
 # largest value it was mixed from. Attention moves information around. It cannot create a number larger than all it saw.
 #
-# **Order does not matter.** Shuffle the German words, keys together with their values, and the output is the same: a sum
-# has no first and no last term. So attention alone cannot tell *dog bites man* from *man bites dog*. Lesson 05 fixes
-# that.
+# **Order does not matter.** Shuffle the German words, keys together with their values, and the output is the same: a
+# sum has no first and no last term. So attention alone cannot tell *dog bites man* from *man bites dog*. Lesson 05
+# fixes that.
 
 # %%
 inside = (out >= v.amin(dim=0)) & (out <= v.amax(dim=0))  # (query, d_v)
@@ -246,9 +246,9 @@ prove_equal(of_shuffled, attention(q, k, v), what="Shuffled or not")
 # The softmax turns a *difference* of scores into a *ratio* of weights. A difference of 8 is a ratio of
 # $e^8 \approx 3000$. One key takes everything, and the lookup is hard again.
 #
-# An example by hand. With $d_k = 64$, a query has the dot products 13 and 5 with two keys. The scores are $13/\sqrt{64} =
-# 13/8 = 1.625$ and $5/8 = 0.625$. Their difference is 1, so the first weight is $e$ times the second: 0.73 and 0.27.
-# Undivided, the difference is 8, and the weights are 0.9997 and 0.0003.
+# An example by hand. With $d_k = 64$, a query has the dot products 13 and 5 with two keys. The scores are
+# $13/\sqrt{64} = 13/8 = 1.625$ and $5/8 = 0.625$. Their difference is 1, so the first weight is $e$ times the second:
+# 0.73 and 0.27. Undivided, the difference is 8, and the weights are 0.9997 and 0.0003.
 
 # %%
 for divisor in (8, 1):
@@ -256,7 +256,7 @@ for divisor in (8, 1):
     print(f"divided by {divisor}:", weight.tolist())
 
 # %% [markdown]
-# The same for a thousand random queries and 32 keys, at three widths:
+# Now a thousand random queries and 32 keys, at three widths:
 
 # %%
 torch.manual_seed(0)
@@ -271,7 +271,8 @@ for width in (4, 64, 1024):
 # %% [markdown]
 # Dividing by $\sqrt{d_k}$ brings the variance back to 1, whatever the width. Now the part that hurts: the *gradient*.
 # When one weight is 1 and all others are 0, the softmax is flat. No small change of the scores changes the weights, so
-# nothing can be learned from a wrong choice. What learns is the query, so we measure the gradient that reaches it.
+# nothing can be learned from a wrong choice. What has to learn is the query, so we measure the gradient that reaches
+# it.
 
 # %%
 for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
@@ -285,8 +286,8 @@ for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
           f"{(size < 0.001).float().mean():3.0%} of queries below 0.001")
 
 # %% [markdown]
-# So the scale keeps the lookup soft *at the start of training*. Later the model can make its scores as large as it likes
-# by growing its vectors. Section 6 shows what it learns without the scale.
+# So the scale keeps the lookup soft *at the start of training*. Later the model can make its scores as large as it
+# likes by growing its vectors. Section 6 shows what it learns without the scale.
 
 # %% [markdown]
 # ## 5 Masks: what may not be seen
@@ -321,7 +322,7 @@ plots.heads(
 )
 
 # %% [markdown]
-# The same in two numbers each: what the rows add up to, and what share of all attention looks ahead.
+# Two numbers for each attempt: what the rows add up to, and how much of all attention looks ahead.
 
 # %%
 for name, weight in tries.items():
@@ -331,10 +332,10 @@ for name, weight in tries.items():
           f"ahead: {future:.0%}")
 
 # %% [markdown]
-# The first attempt leaves rows that do not add up to 1: the first word has spent most of its attention on the future and
-# loses it. In the second, a score of 0 does not mean "no match". It is an ordinary score, and $e^0 = 1$ earns an ordinary
-# share. Only $-\infty$ works: $e^{-\infty} = 0$, and the other keys share everything. (If you read that masking sets a
-# weight to 0, that is the result. What you set is the score, to $-\infty$, before the softmax.)
+# The first attempt leaves rows that do not add up to 1: the first word has spent most of its attention on the future
+# and loses it. In the second, a score of 0 does not mean "no match". It is an ordinary score, and $e^0 = 1$ earns an
+# ordinary share. Only $-\infty$ works: $e^{-\infty} = 0$, and the other keys share everything. (If you read that
+# masking sets a weight to 0, that is the result. What you set is the score, to $-\infty$, before the softmax.)
 #
 # One trap is left. What if a query may look at *nothing*, for example because its whole sentence is padding?
 
@@ -369,9 +370,9 @@ def attention(q, k, v, mask=None, scale=None):
 # %% [markdown]
 # ## 6 See it work: learning a dictionary from sentence pairs
 #
-# The parts are complete; now the promise from the start. We have sentence pairs and nothing else: no alignment, no
-# dictionary. Give every English word a query vector, and every German word a key vector and a value vector, all random.
-# Can attention find out which words belong together?
+# We have all the parts, and can keep the promise of section 1. We have sentence pairs and nothing else: no alignment,
+# no dictionary. Give every English word a query vector, and every German word a key vector and a value vector, all
+# random. Can attention find out which words belong together?
 #
 # The trick is a guessing game. Take 32 pairs and mix them up. Given an English sentence, which of the 32 German ones is
 # its partner? Each English word of the sentence looks itself up in a German one. What it finds is a mixture of values.
@@ -446,9 +447,9 @@ def match_by_loops(count, tables):
 print(match_by_loops(2, untrained))
 
 # %% [markdown]
-# Two sentences make four calls, and 32 sentences would make 1,024. Our `attention` does them in one: it works on the last
-# two axes, and an axis in front can count the German sentences. All English words of the batch form one long line, and
-# each of them looks itself up in every German sentence. Padding is masked.
+# Two sentences make four calls, and 32 sentences would make 1,024. Our `attention` does them in one: it works on the
+# last two axes, and an axis in front can count the German sentences. All English words of the batch form one long line,
+# and each of them looks itself up in every German sentence. Padding is masked.
 
 
 # %%
@@ -471,8 +472,8 @@ prove_equal(at_once, by_loops, what="At once and by loops")
 # %% [markdown]
 # Row $i$ of the result should be largest in column $i$, the true partner. That is a classification with 32 classes: the
 # row's 32 numbers are its logits, and cross-entropy is its loss. Guessing blindly costs $\ln 32 \approx 3.5$. As we
-# train, we also note how hard the lookup is: the share of its attention that a word gives to its best key, averaged over
-# some sentences and their partners.
+# train, we also note how hard the lookup is: the fraction of its attention that a word gives to its best key, averaged
+# over some sentences and their partners.
 
 
 # %%
@@ -525,13 +526,13 @@ plots.heads(
     names=["before training", "after 600 steps"],
     xlabel="German sentence", ylabel="English sentence",
     title="Training lights up the diagonal: partners find each other",
-    alt="Two 32 by 32 tables of probabilities. Before training the large ones are "
-    "scattered. After training nearly every row has its largest probability on the "
-    "diagonal.",
+    alt="Two 32 by 32 tables of probabilities. Before training all are small and nearly "
+    "equal. After training about seven rows in ten have their largest probability "
+    "on the diagonal.",
 )
 
 # %% [markdown]
-# It wins the game. But what did it learn? Let our English sentence look at its German partner.
+# It wins about seven rounds of ten. But what did it learn? Let our English sentence look at its German partner.
 
 # %% tags=["nbval-ignore-output"]
 english, german = words(our_pair[1]), words(our_pair[0])
@@ -579,8 +580,8 @@ explore.one_query(q, k, v, rows=english, columns=german, query="attacked")
 # </details>
 #
 # One figure can be luck, so we count. Here are 40 common words with their translations. For each we ask which of *all*
-# German words has the best matching key. Chance would get none right, since there are about 1,500 words to choose from.
-# A ✗ marks a word that prefers another key.
+# German words has the best key. Chance would get none right, since there are about 1,500 words to choose from. A ✗
+# marks a word that prefers another key.
 
 # %%
 REAL = """king könig · sword schwert · orcs orks · dead tot · we wir · they sie
@@ -614,13 +615,13 @@ expect("Words right, of 40", sum(right for *_, right in learned), 16, 40)
 
 # %% [markdown]
 # Look at the misses as well. Some are another form of the right word, like *untoten* for *undead*. Others are plainly
-# wrong: the game asks only for words that help to recognize the sentence, and in this short training they were good
-# enough.
+# wrong. Our explanation: the game asks only for words that help to recognize the sentence, and in this short training
+# they were good enough.
 #
 # ### Break it: no $\sqrt{d_k}$
 #
 # Now the same game, the same data and the same random starts, with one thing changed: `scale=1`. One run could be luck,
-# so each version gets three starts; wherever this course says that one thing is better than another, it has three.
+# so each version gets three starts.
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -671,8 +672,8 @@ expect("Words right with it, the worst start", min(found["scaled"]), 16, 40)
 predicted("no-scale", "the loss falls, but the dictionary is nonsense")
 
 # %% [markdown]
-# The loss does fall, from every start, but the dictionary is nonsense. Why? Look at how hard the lookup was during
-# training.
+# The loss does fall, from every start, but only about one word in eight is right, instead of more than half. Why? Look
+# at how hard the lookup was during training.
 
 # %% tags=["nbval-ignore-output"]
 plots.lines(
@@ -686,21 +687,21 @@ plots.lines(
 )
 
 # %% [markdown]
-# With the scale, the lookup begins soft and hardens *while it learns*. Without it, the lookup is hard before anything has
-# been learned: chance has given nearly nine tenths of each word's attention to one key. Our explanation: a soft lookup
-# returns a little of every value in the sentence, so the one that really helps can be found and grow. A hard lookup
-# returns only one. That value learns to be a good answer, whatever word it belongs to, and so confirms the choice that
-# chance made.
+# With the scale, the lookup begins soft and hardens *while it learns*. Without it, the lookup is hard before anything
+# has been learned: chance has given nearly nine tenths of each word's attention to one key. Our explanation: a soft
+# lookup returns a little of every value in the sentence, so the one that really helps can be found and grow. A hard
+# lookup returns only one. That value learns to be a good answer, whatever word it belongs to, and so confirms the
+# choice that chance made.
 #
-# So a falling loss is no proof that a part works. Look inside.
+# So a falling loss does not prove that a part works. Look inside.
 
 # %% [markdown]
 # ## 7 Open the library
 #
-# `txlib` also has this function. Here is its source, read from the object itself. You will recognize each line of yours.
-# New are a `bias`, which lesson 05 needs, dropout, and weights returned on request. Types like
-# `Float[Tensor, "batch heads query head_dim"]` only state the shape. `as_dense` checks the mask and turns the rules that
-# you are about to see into tensors.
+# `txlib` also has this function. Here is its source. You will recognize each line of yours. What is new: a `bias`,
+# which lesson 05 needs, dropout, and weights returned on request. Types like
+# `Float[Tensor, "batch heads query head_dim"]` only state the shape. `as_dense` checks the mask and turns the rules
+# that you are about to see into tensors.
 
 # %%
 from txlib.attention import Mask, attention_weights
@@ -710,8 +711,8 @@ from txlib.attention import attention as library_attention
 show_source(attention_weights, library_attention)
 
 # %% [markdown]
-# Its tensors have four axes: (batch, heads, length, head_dim). Heads come in lesson 04; until then there is 1. Do both
-# give the same numbers? We ask with a batch of three, a causal mask, and one sentence that is all padding.
+# Its tensors have four axes: (batch, heads, length, head_dim). Heads come in lesson 04; until then there is only one.
+# Do both give the same numbers? We ask with a batch of three, a causal mask, and one sentence that is all padding.
 
 # %%
 torch.manual_seed(0)
@@ -750,8 +751,8 @@ explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `(causal() & sliding_window(2)) | global_tokens([0])` lets the first word see everything. The other words keep to their
-# window and the past, and all of them see the first word, which is in their past anyway.
+# `(causal() & sliding_window(2)) | global_tokens([0])` lets the first word see everything. The other words keep to
+# their window and the past, and all of them see the first word, which is in their past anyway.
 # </details>
 #
 # A rule of your own is one line. Here a word sees every second word of its past.
@@ -764,8 +765,8 @@ plots.mask(causal() & same_parity, length=12,
 # %% [markdown]
 # ## 8 What it costs
 #
-# The lookup works; what does it cost? Every query meets every key: $n$ queries and $n$ keys make $n^2$ scores, each a dot
-# product of $d_k$ multiplications and $d_k$ additions. Mixing the values costs the same again. Together that is
+# The lookup works; what does it cost? Every query meets every key: $n$ queries and $n$ keys make $n^2$ scores, each a
+# dot product of $d_k$ multiplications and $d_k$ additions. Mixing the values costs the same again. Together that is
 # $4 n^2 d_k$ floating-point operations. Count them with torch's own counter:
 
 # %%
@@ -836,10 +837,11 @@ for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measur
 predicted("time-and-square", "no: for short texts the measured line is flatter")
 
 # %% [markdown]
-# The times don't follow it. For short inputs, starting each operation costs more than the arithmetic, so the measured line is flatter
-# than the square. For long ones it is as steep or steeper: once the scores no longer fit into the processor's caches,
-# each of them has to travel to memory and back, and doubling the length can cost well over four times as much. Part IV
-# of the course is about what has been done about this square.
+# The times don't follow the line. For the shortest inputs, starting each operation can cost more than the arithmetic,
+# and then the measured line is flatter than the square. (Small times are easily disturbed: if yours jump, run the cells
+# again.) For long inputs the measured line is as steep or steeper. Our explanation: once the scores no longer fit into
+# the processor's caches, each of them has to travel to memory and back. Part IV is about what has been done about this
+# square.
 
 # %% [markdown]
 # ## 9 Quiz
@@ -946,17 +948,18 @@ predicted("time-and-square", "no: for short texts the measured line is flatter")
 #
 # - Attention is a lookup that answers with a mixture: scores, softmax along the keys, average of the values.
 # - Because it is smooth, it can be trained. It learned a dictionary from sentence pairs alone.
-# - $\sqrt{d_k}$, the root of the width of the keys, keeps scores near 1 and the softmax soft enough to learn from.
+# - Dividing by $\sqrt{d_k}$, the root of the width of the keys, keeps scores near 1 in size and the softmax soft enough
+#   to learn from.
 # - A mask puts $-\infty$ before the softmax. A query with nothing to see gets zeros.
-# - It ignores order, and it costs $4n^2d$ operations and $n^2$ numbers.
+# - Attention ignores order, and it costs $4n^2d$ operations and $n^2$ numbers.
 #
 # **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
 # section 3.2.1 and footnote 4, which is the argument of our section 4. Bahdanau et al. 2015,
 # [arXiv:1409.0473](https://arxiv.org/abs/1409.0473), section 3.1, where the soft lookup between two languages began.
-# Their score is not a dot product but *additive*: a small network $v^\top \tanh(W s + U h)$ of the query's state $s$ and
-# the key's state $h$. Their weights are the softmax of such scores, as here. Graves et al. 2014, *Neural Turing
-# Machines*, [arXiv:1410.5401](https://arxiv.org/abs/1410.5401), on focusing by content: a program that learns to read its
-# memory with a cosine, a learned sharpness, and the softmax.
+# Their score is not a dot product but *additive*: a small network $v^\top \tanh(W s + U h)$ of the query's state $s$
+# and the key's state $h$. Their weights are the softmax of such scores, as here. Graves et al. 2014, *Neural Turing
+# Machines*, [arXiv:1410.5401](https://arxiv.org/abs/1410.5401), on focusing by content: a program that learns to read
+# its memory with a cosine, a learned sharpness, and the softmax.
 #
 # **Do** the exercise [03_attention](../exercises/exercise_03_attention.ipynb). Then go on to
 # [04 Many heads, self- and cross-attention](04_heads.ipynb).
