@@ -628,7 +628,7 @@ predict(
     "no-scale", "What happens without the scale?",
     "the loss does not fall",
     "the loss falls, and the dictionary is as good",
-    "the loss falls, but the dictionary is nonsense",
+    "the loss falls, but most of the dictionary is wrong",
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -669,7 +669,7 @@ expect("Words right without the scale, the best start", max(found["unscaled"]), 
 expect("Words right with it, the worst start", min(found["scaled"]), 16, 40)
 
 # %% jupyter={"source_hidden": true}
-predicted("no-scale", "the loss falls, but the dictionary is nonsense")
+predicted("no-scale", "the loss falls, but most of the dictionary is wrong")
 
 # %% [markdown]
 # The loss does fall, from every start, but only about one word in eight is right, instead of more than half. Why? Look
