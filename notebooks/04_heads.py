@@ -897,7 +897,7 @@ def weights_of(model, english_sentence):
 weight, rows, columns = weights_of(four[0], "I am the king of this domain!")
 plots.heads(
     weight, rows=rows, columns=columns, numbers=True,
-    title="Four heads, four ways to look", xlabel="German word", ylabel="hidden word",
+    title="Heads differ: three find König for king, one does not", xlabel="German word", ylabel="hidden word",
     alt="Four matrices, English gaps by German words. Some heads put much weight on the hidden "
     "word's translation; others look at other places.",
 )

@@ -867,11 +867,12 @@ liu = {
     "T-DMCA, 128 experts": (11000, 1.92871, 37.9),
     "T-DMCA, 256 experts": (7500, 1.90325, 38.8),
 }
-print("model                       L   printed  ROUGE-L   as a perplexity   as nats")
+print("                                              if a perplexity   if nats")
+print("model                       L   printed  ROUGE-L   bits   bits   perplexity")
 for name, (length, printed, rouge) in liu.items():
     print(
-        f"{name:22} {length:6}   {printed:.5f}  {rouge:7}   {math.log2(printed):10.2f} bits"
-        f"   {printed / math.log(2):5.2f} bits, a perplexity of {math.exp(printed):.1f}"
+        f"{name:22} {length:6}   {printed:.5f}  {rouge:7}   {math.log2(printed):4.2f}"
+        f"   {printed / math.log(2):4.2f}   {math.exp(printed):10.1f}"
     )
 
 # %% [markdown]

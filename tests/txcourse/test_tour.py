@@ -29,6 +29,7 @@ def test_the_check_has_the_recordings_of_its_source():
 )
 def test_the_check_names_the_wrong_sign(rule, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TXGRADE_HOME", str(tmp_path))
+    tour.check.load(tour.RECORDINGS.read_text(encoding="utf-8"))  # other tests load other recordings
     with tour.check("first-mask") as show:
         for length in (1, 4, show.random_size(6, 9)):
             show(rule(torch.arange(length)[:, None], torch.arange(length)), f"{length} words")

@@ -100,7 +100,7 @@ def heads(
             axes.set(xlabel=xlabel, ylabel="" if head % across else ylabel)
         headline(figure, title)
         if bar:
-            _scale(figure, image, all_axes)
+            _scale(figure, image, all_axes, "weight")
         return Picture(figure, alt)
 
 
@@ -176,7 +176,7 @@ def draw_cells(
     return image
 
 
-def _scale(figure: Figure, image: AxesImage, beside: Axes | list[Axes], label: str = "value") -> None:
+def _scale(figure: Figure, image: AxesImage, beside: Axes | list[Axes], label: str) -> None:
     """Which color is which number: a bar to the right of the axes."""
     scale = figure.colorbar(image, ax=beside, fraction=0.05, pad=0.02, aspect=12, label=label)
     scale.outline.set_visible(False)

@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from txlib.labels import IGNORE_INDEX
 
 CHUNK_TOKENS = {"cpu": 512}  # whose logits fit into a cache, by device
-VOCAB_MULTIPLE = {"cpu": 1}  # of rows of the matrix: a GPU is slower where 64 does not divide them
+VOCAB_MULTIPLE = {"cpu": 1, "meta": 1}  # of rows of the matrix: a GPU is slower where 64 does not divide them
 
 
 def label_smoothed_cross_entropy(
