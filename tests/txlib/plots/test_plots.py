@@ -105,7 +105,7 @@ def test_colors_without_numbers_have_a_scale():
         (plots.heads(WEIGHTS.expand(3, 2, 2), title="", alt=""), 0, 1),
     ):
         assert picture.axes[-1].get_ylim() == (lowest, highest)
-        assert picture.axes[-1].get_ylabel() == "value"
+        assert picture.axes[-1].get_ylabel() == "weight"
     for picture in (
         plots.heatmap(WEIGHTS, title="", alt=""),
         plots.heads(WEIGHTS[None], title="", alt="", numbers=True),
