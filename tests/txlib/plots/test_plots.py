@@ -99,13 +99,13 @@ def test_a_heatmap_prints_its_numbers_and_names():
 
 def test_colors_without_numbers_have_a_scale():
     signs = torch.tensor([[0.5, -2.0], [1.0, 0.0]])
-    for picture, lowest, highest in (
-        (plots.heatmap(WEIGHTS, title="", alt="", numbers=False), 0, 0.75),
-        (plots.heatmap(signs, title="", alt="", diverging=True), -2, 2),
-        (plots.heads(WEIGHTS.expand(3, 2, 2), title="", alt=""), 0, 1),
+    for picture, label, lowest, highest in (
+        (plots.heatmap(WEIGHTS, title="", alt="", numbers=False), "value", 0, 0.75),
+        (plots.heatmap(signs, title="", alt="", diverging=True), "value", -2, 2),
+        (plots.heads(WEIGHTS.expand(3, 2, 2), title="", alt=""), "weight", 0, 1),
     ):
         assert picture.axes[-1].get_ylim() == (lowest, highest)
-        assert picture.axes[-1].get_ylabel() == "weight"
+        assert picture.axes[-1].get_ylabel() == label
     for picture in (
         plots.heatmap(WEIGHTS, title="", alt=""),
         plots.heads(WEIGHTS[None], title="", alt="", numbers=True),
