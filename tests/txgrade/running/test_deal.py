@@ -15,7 +15,7 @@ from txgrade.records.people import read_roster
 from txgrade.sandbox import probe
 
 SOLUTIONS = Path(__file__).parents[3] / "solutions"
-SECRET = "00000000000000000000000000000000000000000000008b"  # deals two variants of each exercise
+SECRET = "000000000000000000000000000000000000000000002ff3"  # deals two variants of each exercise, to Ada the first
 PEOPLE = ["Ada Lovelace", "Bob Rose", "Cleo Stern", "Dan Vogt"]
 
 
