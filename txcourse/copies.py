@@ -47,7 +47,8 @@ class Copies:
         """
         messages, originals = [], self.originals()
         with self._taken() as taken:
-            moving = self._moving(originals) if any(map(_is_exercise, originals.keys() - taken.keys())) else {}
+            new = taken and any(map(_is_exercise, originals.keys() - taken.keys()))  # nothing moves at the first start
+            moving = self._moving(originals) if new else {}
             moved = {(name, id) for answers in moving.values() for name, id in answers}
             for name, original in originals.items():
                 digest, copy = _digest(original), self.folder / name
@@ -142,13 +143,12 @@ class Copies:
 
         The learner's progress follows them.
         """
-        tasks = {name: read_tasks(read_notebook(path)) for name, path in originals.items() if _is_exercise(name)}
+        tasks = {name: _tasks(path) for name, path in originals.items() if _is_exercise(name)}
         follow_tasks(self.course, {Path(name).stem.removeprefix("exercise_"): ids for name, ids in tasks.items()})
         moving: dict[str, dict[tuple[str, str], str]] = {}
         for copy in sorted((self.folder / "exercises").glob("*.ipynb")):
-            name, answers = copy.relative_to(self.folder).as_posix(), _answers(copy)
-            siblings = read_tasks(read_notebook(copy)) if answers else set()
-            for id, answer in answers.items():
+            name, siblings = copy.relative_to(self.folder).as_posix(), _tasks(copy)
+            for id, answer in _answers(copy).items():
                 home = home_of(id, name, siblings, tasks)
                 if home and home != name:
                     moving.setdefault(home, {})[name, id] = answer
@@ -157,7 +157,8 @@ class Copies:
     def _put(self, name: str, answers: dict[tuple[str, str], str]) -> list[str]:
         """Put answers to tasks that have moved here into a copy, where it has none of its own."""
         copy = self.folder / name
-        notebook, mine = read_notebook(copy), _answers(copy)
+        notebook = read_notebook(copy)
+        mine = read_answers(notebook)
         coming = {id: answer for (_, id), answer in answers.items() if id not in mine}
         put_answers(notebook, coming)
         write_notebook(copy, notebook)
@@ -214,6 +215,14 @@ def _answers(path: Path) -> dict[str, str]:
         return read_answers(read_notebook(path))
     except NotebookError:  # broken, so there is nothing to go by
         return {}
+
+
+def _tasks(path: Path) -> set[str]:
+    """The ids of an exercise's tasks; none of a broken one."""
+    try:
+        return read_tasks(read_notebook(path))
+    except NotebookError:
+        return set()
 
 
 def _is_exercise(name: str) -> bool:

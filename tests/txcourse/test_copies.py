@@ -137,6 +137,15 @@ def test_answers_and_points_follow_an_exercise_to_its_new_number(course, copies,
     assert Copies(course).refresh() == []
 
 
+def test_a_broken_exercise_stops_nothing_when_another_is_new(course, copies):
+    change(copies.folder / EXERCISE, "causal-mask", ANSWER)
+    (course / "exercises/exercise_12_broken.ipynb").write_text("{")
+    new = "exercises/exercise_13_sample.ipynb"
+    (course / EXERCISE).rename(course / new)
+    Copies(course).refresh()
+    assert sources(copies.folder / new)["causal-mask"] == ANSWER
+
+
 def test_an_answer_follows_its_task_out_of_an_exercise_that_stays(course, copies):
     change(copies.folder / EXERCISE, "causal-mask", ANSWER)
     new = "exercises/exercise_13_sample.ipynb"
