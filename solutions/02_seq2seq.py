@@ -373,11 +373,13 @@ mistake("lstm", lambda *args: cells(*args, order="ifog"),
         "The last two blocks have changed places: PyTorch's order is i, f, g, o.")
 mistake("lstm", lambda *args: cells(*args, order="figo"),
         "Input and forget gate have changed places: PyTorch's order is i, f, g, o.")
-mistake("lstm", lambda *args: cells(*args, shown=lambda c: c), "The memory is shown through a tanh: $h_t = o_t \odot \tanh(c_t)$.")
+mistake("lstm", lambda *args: cells(*args, shown=lambda c: c),
+        r"The memory is shown through a tanh: $h_t = o_t \odot \tanh(c_t)$.")
 mistake("lstm", lambda *args: cells(*args, proposal=torch.sigmoid),
         "The proposal g is a tanh, so that it can also take something away. Only the three gates are sigmoids.")
 mistake("lstm", lambda *args: cells(*args, proposal=lambda g: g), "The tanh of the proposal g is missing.")
-mistake("lstm", lambda *args: cells(*args, carry=False), "The memory is made anew at each step. It is *added* to: keep $f_t \odot c_{t-1}$.")
+mistake("lstm", lambda *args: cells(*args, carry=False),
+        r"The memory is made anew at each step. It is *added* to: keep $f_t \odot c_{t-1}$.")
 mistake("lstm", lambda *args: cells(*args, keep=lambda i: 1 - i),
         "You keep 1 − i of the memory, as a GRU does. An LSTM has a forget gate of its own.")
 mistake("lstm", lambda *args: cells(*args, keep=torch.ones_like),
