@@ -6,9 +6,9 @@ Both work without a kernel: their outputs carry a script. Where none may run, th
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from html import escape
-from importlib.resources import files
+
+from txcourse.scripts import script_code
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 CALL = re.compile(r"(?<![\w.])(predict|predicted)\(\s*[\"']([^\"']*)[\"']")
@@ -98,8 +98,6 @@ def guesses(cells: Iterable[str], call: str = "predict") -> list[str]:
     return [name for code in cells for function, name in CALL.findall(code) if function == call]
 
 
-@cache
 def script() -> str:
-    """The script of all three, without its comments and indents: each output of a notebook carries it."""
-    lines = (line.strip() for line in (files("txcourse") / "guess.js").read_text("utf-8").splitlines())
-    return "<script>\n" + "\n".join(line for line in lines if line and not line.startswith("//")) + "\n</script>"
+    """Return the script of all three: each output of a notebook carries it."""
+    return f"<script>\n{script_code('guess')}\n</script>"

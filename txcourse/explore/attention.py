@@ -12,8 +12,7 @@ from txlib.attention import attention_weights
 from txlib.plots import matrices
 from txlib.plots.picture import PALETTE, Picture, drawing, panels
 
-TURN = 15
-"""Degrees by which the query of a still lookup is turned: it shows another place than the figures of a lesson."""
+TURN = 15  # degrees, of the query of a still lookup: it shows another place than the figures of a lesson
 
 
 def lookup(

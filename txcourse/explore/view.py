@@ -6,14 +6,13 @@ The script makes the controls, so that a page that runs no scripts, such as a no
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from txcourse.scripts import script_code
 from txlib.plots.picture import Picture
 
 
@@ -31,7 +30,7 @@ class View(Picture):
     def __init__(self, still: Picture, name: str, data: Mapping[str, Any], *, title: str, uses: Sequence[str] = ()):
         super().__init__(still.figure, still.alt)
         self.title = title
-        self._code = "\n".join(map(script, ("common", *uses, name)))
+        self._code = "\n".join(script_code(f"explore/{each}") for each in ("common", *uses, name))
         self._data = as_json(data)
 
     def __repr__(self) -> str:
@@ -67,10 +66,3 @@ def _listed(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.tolist()
     raise TypeError(f"a view's data are numbers, strings, lists, dictionaries and tensors, got {type(value).__name__}")
-
-
-@cache
-def script(name: str) -> str:
-    """The code of one file, without its comments and indents: each output of a notebook carries it."""
-    lines = (line.strip() for line in (files(__package__) / f"{name}.js").read_text("utf-8").splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from txcourse import explore
-from txcourse.explore.view import View, as_json, script
+from txcourse.explore.view import View, as_json
+from txcourse.scripts import script_code
 from txlib import plots
 from txlib.attention import causal, padding
 from txlib.attention.masks import strided_keys
@@ -67,9 +68,10 @@ def test_tensors_are_lists_and_what_has_no_number_is_refused():
 
 
 def test_code_travels_without_its_comments():
-    assert "//" not in [line[:2] for line in script("common").splitlines()]
-    assert f"const COLORS = {json.dumps(PALETTE)}" in script("common"), "JavaScript's palette is not the course's"
-    assert "</script" not in script("common").lower()
+    common = script_code("explore/common")
+    assert "//" not in [line[:2] for line in common.splitlines()]
+    assert f"const COLORS = {json.dumps(PALETTE)}" in common, "JavaScript's palette is not the course's"
+    assert "</script" not in common.lower()
 
 
 def test_each_query_and_each_key_has_a_name():
@@ -130,7 +132,7 @@ def test_what_a_view_cannot_show_is_refused(make, message):
 
 def test_lessons_carry_the_code_of_today():
     """An output holds its code: after a change of the JavaScript, `make notebooks` renews the lessons."""
-    codes = {"\n".join(script(name) for name in names) for names in CODE}
+    codes = {"\n".join(script_code(f"explore/{name}") for name in names) for names in CODE}
     found = 0
     for path in sorted((COURSE / "notebooks").glob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
