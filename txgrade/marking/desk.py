@@ -264,18 +264,20 @@ def override(
     """
     points = int(points) if float(points).is_integer() else points
     out, by = Path(out), by or user()
-    with Gradebook(out / "gradebook.sqlite", create=False) as book, book.transaction(write=True):
-        name = book.submission_named(name)
-        results = {result.submission: result for result in book.latest()}
-        mine = next((each for each in results[name].tasks if each.id == task), None) if name in results else None
-        same = alike(results.values(), name, mine) if mine else ()
-        requests = [one for one in read_requests(out, book)[0] if (one.submission, one.task) == (name, task)]
-        waiting = [request for request in requests if request.decision is None]
-        also = same if also_alike else ()
-        if waiting:
-            decide(book, waiting, points, reason, by, also)
-        else:
-            book.override(name, task, points, reason, by, also)
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        book.newest()  # read now what takes long, not while others wait
+        with book.transaction(write=True):
+            name = book.submission_named(name)
+            results = {result.submission: result for result in book.latest()}
+            mine = next((each for each in results[name].tasks if each.id == task), None) if name in results else None
+            same = alike(results.values(), name, mine) if mine else ()
+            requests = [one for one in read_requests(out, book)[0] if (one.submission, one.task) == (name, task)]
+            waiting = [request for request in requests if request.decision is None]
+            also = same if also_alike else ()
+            if waiting:
+                decide(book, waiting, points, reason, by, also)
+            else:
+                book.override(name, task, points, reason, by, also)
     others = f" and {plural(len(also), 'other')} with the same answer" if also else ""
     answered = f"; {plural(len(waiting), 'request')} answered" if waiting else ""
     said = f"{printable(name)}{others} {'have' if also else 'has'} {plural(points, 'point')} for {task} now{answered}."
