@@ -134,15 +134,15 @@ def test_the_commands_run_in_their_order(tmp_path):
     words = "\n".join(said.values())
     assert "1 of the roster handed in nothing" in words and "1 marked, 0 left" in words
     assert "ada has 2 points for hide-words now" in words and "--on-seeds" in words
-    with open(tmp_path / "results" / "11" / "moodle.csv", encoding="utf-8", newline="") as file:
+    with open(tmp_path / "results" / "14" / "moodle.csv", encoding="utf-8", newline="") as file:
         (exported,) = csv.DictReader(file)
     assert exported["Grade"] == "6"
     returned = ("canvas-feedback.zip", "moodle-feedback.zip", "gradescope-autograder.zip", "gradescope.csv")
-    assert all((tmp_path / "results" / "11" / name).is_file() for name in returned)
+    assert all((tmp_path / "results" / "14" / name).is_file() for name in returned)
     assert "1 notebook of 1 learner in inbox-moodle: 1 with their times" in words
-    page = (tmp_path / "results" / "11" / "feedback" / "ada.html").read_text(encoding="utf-8")
+    page = (tmp_path / "results" / "14" / "feedback" / "ada.html").read_text(encoding="utf-8")
     assert "changed from 0 to 2" in page and "The masked pieces are right." in page
-    changes = (tmp_path / "results" / "11" / "changes.csv").read_text(encoding="utf-8")
+    changes = (tmp_path / "results" / "14" / "changes.csv").read_text(encoding="utf-8")
     assert "ada,hide-words,0,2,marked by a person: Masked pieces are right" in changes
-    page = (tmp_path / "results" / "11-retake" / "feedback" / "ada.html").read_text(encoding="utf-8")
+    page = (tmp_path / "results" / "14-retake" / "feedback" / "ada.html").read_text(encoding="utf-8")
     assert "variant 1" in page
