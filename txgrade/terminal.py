@@ -1,8 +1,11 @@
 """What the commands `txgrade` and `txcourse` share: one line for a user's error, and names in any language."""
 
 import codecs
+import contextlib
 import io
+import signal
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version as version_of
 from typing import Annotated, Never
 
@@ -58,3 +61,16 @@ def fail(name: str, error: object) -> Never:
     for line in str(error).splitlines():
         print(f"{name}: {line}", file=sys.stderr)
     sys.exit(2)
+
+
+@contextlib.contextmanager
+def stopping(words: str) -> Iterator[None]:
+    """Stop with one sentence if the process is interrupted or asked to end."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"txgrade: {words}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
