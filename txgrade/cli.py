@@ -202,7 +202,10 @@ def review(
     ] = "1/1",
     names: Annotated[bool, typer.Option("--names", help="Show the learners' names instead of pseudonyms.")] = False,
     alike: Annotated[
-        bool, typer.Option("--alike", help="With NAME: also for all who have the same answer and the same points.")
+        bool,
+        typer.Option(
+            "--alike", help="With NAME: also for all with the same answer and the same points, if it is more."
+        ),
     ] = False,
 ) -> None:
     """Give points for the written answers that wait; or, with NAME, change one submission's points for a task.

@@ -66,7 +66,7 @@ class Points:
     points: int | float = 0  # besides those of the rubric items
     comment: str = ""
     items: tuple[int, ...] = ()  # numbers of rubric items
-    alike: bool = False  # whether others with the same answer and points get them, where a request is answered
+    alike: bool = False  # whether others with the same answer and fewer points get them, where a request is answered
 
 
 class Desk:
@@ -148,8 +148,10 @@ class Desk:
         """Let others mark it."""
         keep_draft(self.book, item.task, item.key, self.by, {}, released=True)
 
-    def mark(self, item: Item, given: Points, seen: str | None = None) -> None:
+    def mark(self, item: Item, given: Points, seen: str | None = None) -> int:
         """Give points, unless somebody has since `seen`, which is by default as the item says.
+
+        Return how many others with the same answer got them.
 
         Raises:
             GradebookError: the points are not within the task's, or a request's answer has no reason.
@@ -157,26 +159,29 @@ class Desk:
             Busy: others wrote for too long.
         """
         seen = item.seen if seen is None else seen
+        others = 0
         if item.request is not None:
             if not given.comment.strip():
                 raise GradebookError("say why: the learner's page shows it")
             self.book.newest()  # read now what takes long, not while others wait
             with self.book.transaction(write=True):
-                self._decide(self.item(item.task, item.key) or item, given, seen)
+                others = self._decide(self.item(item.task, item.key) or item, given, seen)
         else:
             after = int(seen) if seen.isdigit() else 0
             self.book.review(item.task, item.key, given.points, given.comment, self.by, items=given.items, after=after)
         self.leave(item)
+        return others
 
-    def _decide(self, item: Item, given: Points, seen: str) -> None:
+    def _decide(self, item: Item, given: Points, seen: str) -> int:
         assert item.request is not None
         decision = item.request.decision
         if decision is not None and item.seen != seen:
             if (decision.new, decision.reason, decision.by) == (given.points, given.comment, self.by):
-                return  # sent twice
+                return 0  # sent twice
             raise Decided(decision)
-        also = item.request.alike if given.alike else ()
+        also = item.request.alike if given.alike and given.points > item.request.result.points else ()
         decide(self.book, [item.request], given.points, given.comment, self.by, also)
+        return len(also)
 
     def change_item(
         self, task: str, points: int | float, text: str, *, number: int | None = None, version: int | None = None
@@ -257,7 +262,7 @@ def override(
 ) -> str:
     """Change one submission's points for a task, which answers requests about it; return what to say.
 
-    With `also_alike`, all who have the same answer and the same points get the same.
+    With `also_alike`, all who have the same answer and the same points get the same, if it is more.
 
     Raises:
         GradebookError: no gradebook in the folder; no such submission or task; no reason, or wrong points.
@@ -273,7 +278,8 @@ def override(
             same = alike(results.values(), name, mine) if mine else ()
             requests = [one for one in read_requests(out, book)[0] if (one.submission, one.task) == (name, task)]
             waiting = [request for request in requests if request.decision is None]
-            also = same if also_alike else ()
+            had = mine.points if mine else 0
+            also = same if also_alike and points > had else ()
             if waiting:
                 decide(book, waiting, points, reason, by, also)
             else:
@@ -281,9 +287,10 @@ def override(
     others = f" and {plural(len(also), 'other')} with the same answer" if also else ""
     answered = f"; {plural(len(waiting), 'request')} answered" if waiting else ""
     said = f"{printable(name)}{others} {'have' if also else 'has'} {plural(points, 'point')} for {task} now{answered}."
-    if same and not also:
-        had = f"{plural(len(same), 'other')} with the same answer had the same points"
-        said += f" {had}: to change them as well, name {printable(same[0])}, and say --alike."
+    if same and not also and points != had:
+        said += f" {plural(len(same), 'other')} with the same answer {'keeps' if len(same) == 1 else 'keep'} {had:g}: "
+        how = "name {}, and say --alike" if points > had else "--alike only raises, so lower each by name, such as {}"
+        said += f"{how.format(printable(same[0]))}."
     return f"{said} Grade again to renew the tables and pages."
 
 

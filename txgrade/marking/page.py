@@ -244,7 +244,7 @@ class MarkingPage:
         try:
             points = _number(draft["points"], 0 if draft["items"] else None)
             given = Points(points, draft["comment"].strip(), tuple(draft["items"]), draft["alike"])
-            desk.mark(item, given, seen)
+            others = desk.mark(item, given, seen)
         except FASTER as reason:
             self._say(desk, f"{str(reason).rstrip('.')}. Yours is below, not saved: save again to replace it.")
             return False
@@ -252,8 +252,10 @@ class MarkingPage:
             self._say(desk, f"Not saved: {reason}.")
             return False
         marked = desk.item(item.task, item.key)
-        also = f" and {plural(len(item.alike), 'other')}" if given.alike else ""
-        self._say(desk, f"Saved: {_given(marked)} for {_learners(item)}{also}." if marked else "Saved.")
+        also = f" and {plural(others, 'other')}" if others else ""
+        kept = f" {plural(len(item.alike), 'other')} not changed: only more points are given to all."
+        kept = kept if given.alike and item.alike and not others else ""
+        self._say(desk, f"Saved: {_given(marked)} for {_learners(item)}{also}.{kept}" if marked else "Saved.")
         return True
 
     def _next(self, desk: Desk, after: Item | None = None) -> Reply:

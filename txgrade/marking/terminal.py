@@ -83,7 +83,7 @@ def _answer(item: Item, left: int) -> str:
     said = "\n".join(item.request.result.lines)
     now = f"It has {item.request.result.points:g} of {item.max_points:g}. {said}".strip()
     also = f"\n{plural(len(item.alike), 'other')} with the same answer and the same points: {', '.join(item.alike[:5])}"
-    also += f"{', …' * (len(item.alike) > 5)}. Begin with `all` to give them the same.\n"
+    also += f"{', …' * (len(item.alike) > 5)}. Begin with `all` to give them the same, if it is more.\n"
     return f"{head}\n{now}\n\nA request to grade this again:\n{item.request.reason}\n{also * bool(item.alike)}"
 
 
@@ -93,7 +93,9 @@ def _mark(desk: Desk, item: Item) -> bool | None:
     while line not in ("", None):
         try:
             given = _points(line, item, desk.book.rubric(item.task))
-            desk.mark(item, given)
+            others = desk.mark(item, given)
+            if given.alike and not others:
+                print(printable(f"{plural(len(item.alike), 'other')} not changed: `all` only raises points."))
             return True
         except FASTER as reason:
             theirs = str(reason).rstrip(".")

@@ -134,7 +134,7 @@ def test_others_with_the_same_answer_and_the_same_points_get_the_same_if_asked_f
     ann = browser("Ann", names=True)
     ann.open(next(link for link in ann.links if "/mark/scores/" in link))
     me, other = ("l001", "l002") if "Please." in ann.text else ("l002", "l001")
-    assert f"Also for 1 other with the same answer and the same points: {other}" in ann.text
+    assert f"Also for 1 other with the same answer and the same points, if it is more: {other}" in ann.text
     url = ann.url
     ann.send(points="1", comment="Right.", alike="1", action="queue").open(url)
     assert 'name="alike" value="1" checked' in ann.html
@@ -153,13 +153,31 @@ def test_others_with_the_same_answer_at_the_terminal(ask, out, monkeypatch, caps
     said = capsys.readouterr().out
     assert "2 others with the same answer and the same points: l000, l002. Begin with `all`" in said
     assert points(out) == dict.fromkeys(("l000", "l001", "l002"), 1.5)
-    said = override(out, "l002", "scores", 1, "No.")
-    assert (
-        "2 others with the same answer had the same points: to change them as well, name l000, and say --alike" in said
-    )
-    said = override(out, "l001", "scores", 1, "No.", also_alike=True)
-    assert said.startswith("l001 and 1 other with the same answer have 1 point for scores now. Grade again")
-    assert set(points(out).values()) == {1}
+    said = override(out, "l002", "scores", 2, "All of it.")
+    assert "2 others with the same answer keep 1.5: name l000, and say --alike." in said
+    said = override(out, "l001", "scores", 2, "All of it.", also_alike=True)
+    assert said.startswith("l001 and 1 other with the same answer have 2 points for scores now. Grade again")
+    assert set(points(out).values()) == {2}
+
+
+def test_others_with_the_same_answer_lose_nothing(ask, out, browser, monkeypatch, capsys):
+    ask("l001.md", "# scores\nPlease.\n")
+    override(out, "l001", "scores", 1.5, "Half.", also_alike=True)
+    said = override(out, "l002", "scores", 1, "Copied.", also_alike=True)
+    assert "l002 has 1 point for scores now. 2 others with the same answer keep 1.5: --alike only raises" in said
+    override(out, "l002", "scores", 1.5, "Not copied.")
+    ask("l001.csv", "task,reason\nscores,Again please.\n")
+    ann = browser("Ann", names=True)
+    ann.open([link for link in ann.links if "/mark/scores/" in link][-1])
+    ann.send(points="0.5", comment="Less.", alike="1", action="save")
+    assert "2 others not changed: only more points are given to all" in ann.text
+    assert points(out) == {"l000": 1.5, "l001": 0.5, "l002": 1.5}
+    override(out, "l001", "scores", 1.5, "Half.")
+    ask("l001.md", "# scores\nOnce more.\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n1\n1\nall 0 wrong\n"))
+    review_at_terminal(out, by="Ben", names=True)
+    assert "2 others not changed: `all` only raises points." in capsys.readouterr().out
+    assert points(out) == {"l000": 1.5, "l001": 0, "l002": 1.5}
 
 
 def test_an_answer_and_its_points_are_one_transaction(ask, out, monkeypatch):
