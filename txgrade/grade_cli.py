@@ -137,7 +137,9 @@ def _print_graded(graded: Any, out: Path) -> None:
             f"{graded.assignment.due['when']}, {graded.assignment.due['timezone']}?",
             file=sys.stderr,
         )
-    flagged = sum(result.needs_review for result in results)
+    if waiting := sum(result.waiting for result in results):
+        print(f"{plural(waiting, 'written answer')} to mark: txgrade review --out {out}")
+    flagged = sum(result.needs_look for result in results)
     if flagged:
         need = "needs" if flagged == 1 else "need"
         print(f"{flagged} of {plural(len(results), 'submission')} {need} a look: see {out / 'review.csv'}")

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from txgrade.records.changes import Change
@@ -52,17 +53,14 @@ def review_csv(
     rows = [["submission", "task", "kind", "text"]]
     rows += [["", task or "", EARLIER, text] for task, text in earlier_releases(results)]
     rows += [["", "", UNKNOWN, text] for text in nobody_s_time(results)]
+    pending = Counter(task.id for result in results for task in result.tasks if task.verdict == "pending")
+    rows += [["", task, "written answer", f"{count} to mark with txgrade review"] for task, count in pending.items()]
     rows += [["", "", "regrade request", problem] for problem in problems]
     rows += [[request.submission, request.task, "regrade request", request.reason] for request in requests]
     for result in sorted(results, key=lambda result: result.submission):
         if result.status != "graded":
             rows.append([result.submission, "", "not graded", result.status])
         rows += [[result.submission, note.task or "", note.kind, note.text] for note in result.notes if note.review]
-        rows += [
-            [result.submission, task.id, "written answer", "to be marked with txgrade review"]
-            for task in result.tasks
-            if task.verdict == "pending"
-        ]
     rows += [[name, "", "missing", "no submission"] for name in missing]
     return csv_text(rows)
 

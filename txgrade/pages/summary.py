@@ -49,9 +49,7 @@ def summary_page(
             "tasks": [_class_task(task, graded) for task in assignment.tasks],
             "items": item_statistics(results),
             "fewest": FEWEST,
-            "look": [
-                (result.name, _link(result), _reasons(result, titles)) for result in results if result.needs_review
-            ],
+            "look": [(result.name, _link(result), _reasons(result, titles)) for result in results if result.needs_look],
             "whole_class": [
                 Markup(markup(text))
                 for text in [*(text for _, text in earlier_releases(results)), *nobody_s_time(results)]
@@ -125,8 +123,6 @@ def _reasons(result: Result, titles: dict[str, str]) -> list[Markup]:
         for note in result.notes
         if note.review
     ]
-    waiting = [titles.get(task.id, task.id) for task in result.tasks if task.verdict == "pending"]
-    reasons += [titled(title, "a written answer is to be marked") for title in waiting]
     return [Markup(markup(cut(reason, MAX_LINE))) for reason in reasons]
 
 

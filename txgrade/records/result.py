@@ -122,8 +122,13 @@ class Result:
         return self.score / most if most > 0 else None
 
     @property
+    def needs_look(self) -> bool:
+        """Whether a person should look at it, besides marking what is written."""
+        return self.status != "graded" or any(note.review for note in self.notes)
+
+    @property
     def needs_review(self) -> bool:
-        return self.waiting > 0 or self.status != "graded" or any(note.review for note in self.notes)
+        return self.waiting > 0 or self.needs_look
 
     def data(self) -> dict:
         """Return it as JSON can hold it."""

@@ -65,5 +65,6 @@ def line(result: Result) -> str:
     """Return one submission in one line: `✓ ada  12 of 12`."""
     symbol = "?" if result.status != "graded" else "✓" if result.score == result.max_score else "·"
     status = "" if result.status == "graded" else f"  {result.status}"
-    look = "  needs a look" if result.needs_review else ""
+    look = f"  {result.waiting} to mark" if result.waiting else ""
+    look += "  needs a look" if result.needs_look else ""
     return f"{symbol} {result.submission}  {result.score:g} of {result.max_score:g}{status}{look}"

@@ -15,6 +15,7 @@ from txgrade.pages import gradescope
 from txgrade.pages.exports import grades_csv, review_csv
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.result import Note
+from txgrade.running.display import line
 
 HEADER = ["submission", "score", "max_score", "status", "isolation", "needs_review", "seeds"]
 
@@ -61,7 +62,9 @@ def test_the_same_results_give_the_same_table():
 def test_what_needs_a_look():
     body = rows(review_csv(RESULTS))
     assert body[0] == ["submission", "task", "kind", "text"]
-    assert ["Žofia Nováková", "essay", "written answer", "to be marked with txgrade review"] in body
+    assert [row for row in body if row[2] == "written answer"] == [
+        ["", "essay", "written answer", "1 to mark with txgrade review"]
+    ], "one row for the class"
     assert [
         "Žofia Nováková",
         "attention",
@@ -142,3 +145,11 @@ def test_an_answer_steers_no_terminal(tmp_path, monkeypatch, capsys):
         book.add(run, result("a\x1b[2J", task("essay", "pending", answer="\x1b[2J\x07 \ud800 \u202e")))
     said = marked(tmp_path, "4\x1b[2J\n4\n", monkeypatch, capsys)
     assert not set("\x1b\x07\ud800\u202e") & set(said) and "1 marked" in said
+
+
+def test_what_waits_for_a_mark_is_told_from_what_needs_a_look():
+    waiting = result("waits", task("scores"), task("essay", "pending"))
+    assert line(waiting) == "· waits  2 of 12  1 to mark"
+    flagged = replace(waiting, notes=(Note("deleted check", "a check is gone", review=True),))
+    assert line(flagged) == "· waits  2 of 12  1 to mark  needs a look"
+    assert waiting.needs_review and not waiting.needs_look and flagged.needs_look

@@ -430,7 +430,6 @@ def test_the_class_at_a_glance():
         "in-kernel tests",
         "the weaker kind",
         "calls torch.nn.functional.scaled_dot_product_attention",
-        "Why the root? A written answer is to be marked",
         "boris: truncated",
         "empty-folder: no notebook",
         "93 %",
@@ -503,6 +502,7 @@ def test_what_is_not_marked_is_in_no_mean():
     # 2 of 12 - 4 points, and 11 of 12; the third has no marked point
     assert "Median 58 %, mean 58 % of the points of what is marked; 2 written answers of 2 learners wait" in page.text
     assert "1 of 1 right (100 %); 4 of 4 points on average; 2 to be marked" in page.text
+    assert "To look at" not in page.text, "a class that waits for marks is no list of cases"
     assert "1 between 20 and 30 %; 1 between 90 and 100 %." in page.text
     page = harmless(summary_page([waiting, nothing_else], ASSIGNMENT))
     assert "Why the root? · written 2 to be marked" in page.text
