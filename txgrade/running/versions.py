@@ -68,7 +68,8 @@ class Versions:
             return submission
         learners = self.deal.roster.find(file.file_name, file.number)
         if len(learners) != 1:
-            return replace(submission, status="unknown learner", answers={}, variant=None)
+            notes = tuple(note for note in submission.notes if note.kind != "other variant")  # it is judged by none
+            return replace(submission, status="unknown learner", answers={}, variant=None, notes=notes)
         if submission.copy in ("", self.deal.mark(learners[0])):
             return submission
         note = Note("other copy", f"the notebook was made for {self.deal.made_for(submission.copy)}")
