@@ -3,11 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from txcourse.figures.shapes import arrow, box
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, ink, panels
 
+SIDES = (6, 0), (-6, 0), (0, 11), (0, -11), (6, 9), (6, -9), (-6, 9), (-6, -9), (6, 18), (6, -18)
+"""Where a label may be, in points from its point, the best first."""
 READ, PREDICTED, SEEN = PALETTE[5], PALETTE[4], PALETTE[0]
 
 
@@ -57,13 +63,29 @@ def plane(kinds: Mapping[str, Mapping[str, tuple[float, float] | Sequence[float]
     """
     with drawing():
         figure, (axes,) = panels(width=6.4, height=4.6)
+        labels = []
         for (kind, words), color in zip(kinds.items(), PALETTE, strict=False):
             for word, (x, y) in words.items():
                 axes.plot(x, y, "o", color=color, markersize=5)
-                axes.annotate(word, (x, y), (4, 3), textcoords="offset points", color=ink(color), fontsize=10)
+                look: dict[str, Any] = {"textcoords": "offset points", "color": ink(color), "fontsize": 10}
+                labels.append(axes.annotate(word, (x, y), (0, 0), **look))
             axes.plot([], [], "o", color=color, label=kind)
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
         axes.set(xticks=[], yticks=[], aspect="equal")
         axes.margins(0.12)
         axes.set_title(title)
+        _part(figure, axes, labels)
         return Picture(figure, alt)
+
+
+def _part(figure: Figure, axes: Axes, labels: Sequence[Annotation]) -> None:
+    """Put each label where it covers neither a point nor another label: to the right, to the left, above, or below."""
+    figure.draw_without_rendering()  # settles the scales
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in axes.transData.transform([each.xy for each in labels])]
+    for label in labels:
+        for x, y in SIDES:
+            label.set(position=(x, y), ha="left" if x > 0 else "right" if x < 0 else "center", va="center")
+            box = label.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                break
+        taken.append(box)

@@ -30,3 +30,11 @@ def test_words_of_a_kind_have_its_color():
     assert points.keys() == {(0.0, 1.0), (0.5, 1.0), (3.0, 0.0)}
     assert points[0.0, 1.0] == points[0.5, 1.0] != points[3.0, 0.0]
     assert {text.get_text(): text.xy for text in axes.texts} == kinds["numbers"] | kinds["peoples"]
+
+
+def test_labels_of_neighbors_do_not_overlap():
+    crowd = {"peoples": {"trolls": (0.0, 0.0), "humans": (0.02, 0.01), "orcs": (0.01, -0.02), "elves": (1.0, 1.0)}}
+    (axes,) = figures.plane(crowd, title="crowd", alt="a plane").axes
+    axes.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
