@@ -11,10 +11,10 @@ from txcourse.figures.flash import roofline, tiles
 from txcourse.figures.generation import candidates, choices
 from txcourse.figures.language import next_token, plane
 from txcourse.figures.layers import block, stream, vectors
-from txcourse.figures.learning import valley
+from txcourse.figures.learning import before_and_after, valley
 from txcourse.figures.low_rank import products
 from txcourse.figures.positions import entrances, rearranging, turns
-from txcourse.figures.recurrent import reach, recurrent_translator
+from txcourse.figures.recurrent import four_readers, reach, recurrent_translator
 from txcourse.figures.scale import isoflops, magnitudes, pipeline, ring, shards, split_network
 from txcourse.figures.sets import clusters
 from txcourse.figures.transformer import costs, encoder_decoder
@@ -24,6 +24,7 @@ from txcourse.figures.wall import areas, ways_round
 __all__ = [
     "architectures",
     "areas",
+    "before_and_after",
     "block",
     "candidates",
     "choices",
@@ -33,6 +34,7 @@ __all__ = [
     "encoder_decoder",
     "entrances",
     "experts",
+    "four_readers",
     "halting",
     "head_kinds",
     "input_sum",

@@ -1,9 +1,12 @@
-"""Learning: the paths that optimizers take down a valley."""
+"""Learning: the paths that optimizers take down a valley, and tables before and after."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Float
+from torch import Tensor
 
+from txlib.plots.matrices import draw_cells, name_cells
 from txlib.plots.picture import PALETTE, Picture, drawing, headline, panels
 
 
@@ -33,5 +36,34 @@ def valley(
             axes.set_title(name, fontweight="normal", fontsize=11)
             axes.set(xlabel=first, xlim=(-1.3, 1.3), ylim=(-0.4, 1.3))
         all_axes[0].set_ylabel(second)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def before_and_after(
+    before: Float[Tensor, "rows columns"],
+    after: Float[Tensor, "rows columns"],
+    *,
+    names: Sequence[str],
+    xlabel: str,
+    ylabel: str,
+    title: str,
+    alt: str,
+) -> Picture:
+    """Two tables of probabilities side by side, each with a scale of its own, from 0 to its largest.
+
+    Args:
+        names: a title for each.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    with drawing():
+        figure, all_axes = panels(2, width=9.0, height=4.3, columns=2)
+        for axes, table, name in zip(all_axes, (before, after), names, strict=True):
+            image = draw_cells(axes, table, numbers=False)
+            name_cells(axes, None, None)
+            axes.set(xlabel=xlabel, ylabel=ylabel)
+            axes.set_title(name, fontweight="normal", fontsize=11)
+            scale = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, label="probability")
+            scale.outline.set_visible(False)
         headline(figure, title)
         return Picture(figure, alt)

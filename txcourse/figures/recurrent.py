@@ -103,6 +103,24 @@ def reach(nets: Mapping[str, Mapping[Node, Sequence[Node]]], words: Sequence[str
         return Picture(figure, alt)
 
 
+def four_readers(n: int) -> dict[str, dict[Node, list[Node]]]:
+    """The graphs of four nets that read n words, each only the past: see `reach`."""
+
+    def convolution(width: int, gaps: Sequence[int]) -> dict[Node, list[Node]]:
+        return {
+            (layer, i): [(layer - 1, i - k * gap) for k in range(width) if i - k * gap >= 0]
+            for layer, gap in enumerate(gaps, start=1)
+            for i in range(n)
+        }
+
+    return {
+        "recurrent": {(t + 1, t): [(0, t)] + [(t, t - 1)] * (t > 0) for t in range(n)},
+        "convolution, width 3": convolution(3, [1, 1, 1, 1]),
+        "dilated 1, 2, 4, width 3": convolution(3, [1, 2, 4]),
+        "attention": {(1, i): [(0, j) for j in range(i + 1)] for i in range(n)},
+    }
+
+
 def _depends_on(net: Mapping[Node, Sequence[Node]], top: Node) -> set[Node]:
     """A node, and all that it is computed from."""
     found, left = {top}, [top]

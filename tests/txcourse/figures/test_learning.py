@@ -1,6 +1,7 @@
 """Figures of learning draw what they were given."""
 
 import pytest
+import torch
 
 from txcourse import figures
 
@@ -20,3 +21,10 @@ def test_the_parts_of_a_stream_are_stacked():
     tops = [bar.get_y() + bar.get_height() for bar in left.patches]
     assert tops == pytest.approx([3, 2, 3, 3.5, 3, 4])
     assert (left.get_title(loc="left"), right.get_title(loc="left")) == ("pre", "post")
+
+
+def test_before_and_after_each_have_a_scale_of_their_own():
+    tables = torch.full((3, 3), 0.02), torch.eye(3)
+    picture = figures.before_and_after(*tables, names=["b", "a"], xlabel="x", ylabel="y", title="A title", alt="")
+    left, right, *_ = picture.axes
+    assert [axes.images[0].get_clim() for axes in (left, right)] == [pytest.approx((0, 0.02)), (0, 1)]

@@ -10,7 +10,7 @@ import torch
 def test_the_shipped_runs_are_those_of_the_script():
     kept = looking_back.RUNS.kept()
     assert kept["first token"].keys() == set(looking_back.READERS)
-    assert kept["reversal"].keys() == set(looking_back.TRANSLATORS)
+    assert kept["reversal"].keys() == {"one vector", "wider", "same weights", "attention"}
     for runs in kept.values():
         assert all(seeds.keys() == {"0", "1", "2"} for seeds in runs.values())
     assert all(len(right) == len(looking_back.LENGTHS) for run in kept["reversal"].values() for right in run.values())
@@ -34,3 +34,21 @@ def test_gates_are_held_and_shut_by_their_bias(lesson):
         torch.nn.init.zeros_(cell.W.weight)
         z = torch.sigmoid(cell.U(x) + cell.W(h)).chunk(3, dim=-1)[1]
         assert z.mean().item() == pytest.approx(kept, abs=0.03)
+
+
+@pytest.mark.slow
+def test_the_wider_rival_has_more_parameters_than_attention(lesson):
+    counts = {
+        name: sum(weight.numel() for weight in kind(24, width).parameters())
+        for name, (kind, width) in lesson["RIVALS"].items()
+    }
+    assert counts["one vector"] < counts["same weights"] == counts["attention"] < counts["wider"]
+
+
+@pytest.mark.slow
+def test_equal_weights_do_not_depend_on_what_is_written(lesson):
+    torch.manual_seed(0)
+    model, h = lesson["Even"](24, 8), torch.randn(2, 5, 8)
+    contexts = [model.context(torch.randn(2, 8), h)[0] for _ in range(2)]
+    torch.testing.assert_close(*contexts)
+    torch.testing.assert_close(contexts[0], h.mean(dim=1))
