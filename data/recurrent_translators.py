@@ -22,7 +22,7 @@ from txlib.text import Tokenizer
 
 OUT = Path(__file__).parent / "checkpoints"
 RUNS = Path(__file__).parents[1] / "runs"
-STEPS = 5_000
+PAIR, STEPS = "de-en", 5_000
 
 
 class Recurrent(Translation):
@@ -41,17 +41,16 @@ class Recurrent(Translation):
         return TRANSLATORS[self.model].make(self.chosen.block.d_model, self.chosen, vocabulary(tokenizer))
 
 
-def make(model: str, pair: str) -> None:
+def make(model: str) -> None:
     """Train, unless that has been done, and keep what a lesson needs."""
-    out = RUNS / f"games-{pair}-{model}"
+    out = RUNS / f"games-{PAIR}-{model}"
     if not (out / "model").is_dir():
-        run(Recurrent, out, steps=STEPS, data="games", pair=pair, model=model, resume=(out / "run").is_dir())
+        run(Recurrent, out, steps=STEPS, data="games", pair=PAIR, model=model, resume=(out / "run").is_dir())
     shutil.copytree(out / "model", OUT / out.name, dirs_exist_ok=True)
     weights = OUT / out.name / "model.safetensors"
     save_file({name: weight.half() for name, weight in load_file(weights).items()}, weights, {"format": "pt"})
 
 
 if __name__ == "__main__":
-    make("rnn-plain", "de-en")
-    make("rnn", "de-en")
-    make("rnn", "fr-en")
+    make("rnn-plain")
+    make("rnn")

@@ -11,7 +11,7 @@
 # Lesson 02 met attention inside a recurrent network: a score, a softmax, an average. Here you study it by itself. (You
 # can also start the course here.)
 #
-# **You need** matrix products, the softmax, and a little torch. **It takes** about 65 minutes to read and try; all
+# **You need** matrix products, the softmax, and a little torch. **It takes** about 60 minutes to read and try; all
 # cells together run in about a minute on a laptop.
 
 # %% [markdown]
@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from txlib import plots
-from txcourse import explore
+from txcourse import explore, figures
 from txcourse.lesson import expect, predict, predicted, progress
 from txcourse.lesson import prove_equal, show_source
 from txlib.data import translation
@@ -249,13 +249,7 @@ prove_equal(of_shuffled, attention(q, k, v), what="Shuffled or not")
 # An example by hand. With $d_k = 64$, a query has the dot products 13 and 5 with two keys. The scores are
 # $13/\sqrt{64} = 13/8 = 1.625$ and $5/8 = 0.625$. Their difference is 1, so the first weight is $e$ times the second:
 # 0.73 and 0.27. Undivided, the difference is 8, and the weights are 0.9997 and 0.0003.
-
-# %%
-for divisor in (8, 1):
-    weight = (torch.tensor([13.0, 5.0]) / divisor).softmax(dim=-1)  # (key,)
-    print(f"divided by {divisor}:", weight.tolist())
-
-# %% [markdown]
+#
 # Now a thousand random queries and 32 keys, at three widths:
 
 # %%
@@ -300,7 +294,8 @@ for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
 #   where $j \le i$: at itself and the past. This mask is called **causal**.
 #
 # In this course a **mask** is a boolean matrix, and `True` means *may attend*. (Beware: some libraries use the opposite
-# convention.) How do we take the forbidden keys out? Three attempts, on four words with the causal mask:
+# convention.) How do we take the forbidden keys out? Three attempts, on four words with the causal mask. For each: what
+# do its rows add up to, and how much of all attention looks ahead?
 
 # %%
 torch.manual_seed(1)
@@ -312,6 +307,16 @@ tries = {
     "score 0 before": score.masked_fill(~allowed, 0.0).softmax(dim=-1),
     "score −∞ before": score.masked_fill(~allowed, float("-inf")).softmax(dim=-1),
 }
+for name, weight in tries.items():
+    future = weight.masked_fill(allowed, 0.0).sum() / n
+    total = weight.sum(dim=-1)  # (query,)
+    print(f"{name:20} rows add up to {total.min():.2f} … {total.max():.2f}; "
+          f"ahead: {future:.0%}")
+
+# %% [markdown]
+# All weights of each attempt:
+
+# %% jupyter={"source_hidden": true}
 plots.heads(
     torch.stack(list(tries.values())), names=list(tries), numbers=True, size=0.55,
     rows=["0", "1", "2", "3"], columns=["0", "1", "2", "3"],
@@ -320,16 +325,6 @@ plots.heads(
     "to 1. Second: the future gets weight. Third: the future is 0 and every row adds "
     "up to 1.",
 )
-
-# %% [markdown]
-# Two numbers for each attempt: what the rows add up to, and how much of all attention looks ahead.
-
-# %%
-for name, weight in tries.items():
-    future = weight.masked_fill(allowed, 0.0).sum() / n
-    total = weight.sum(dim=-1)  # (query,)
-    print(f"{name:20} rows add up to {total.min():.2f} … {total.max():.2f}; "
-          f"ahead: {future:.0%}")
 
 # %% [markdown]
 # The first attempt leaves rows that do not add up to 1: the first word has spent most of its attention on the future
@@ -394,10 +389,8 @@ def vocabulary(sentences, at_least=10):
 
 
 def encode(sentences, ids):
-    rows = []
-    for sentence in sentences:
-        rows.append(torch.tensor([ids.get(word, 1) for word in words(sentence)]))
-    return pad_sequence(rows, batch_first=True)  # (sentence, longest)
+    rows = [[ids.get(word, 1) for word in words(sentence)] for sentence in sentences]
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
 
 
 pairs = [pair for pair in pairs if all(3 <= len(words(side)) <= 12 for side in pair)]
@@ -515,20 +508,17 @@ expect("Loss at the end", sum(losses[-50:]) / 50, 0.4, 1.4)
 
 # %% [markdown]
 # Does it win? Here are the probabilities of one batch, before and after. Each row is an English sentence, each column a
-# German one, and the true partners are on the diagonal.
+# German one, and the true partners are on the diagonal. Mind the scales: each table has its own.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-with torch.no_grad():
-    before = match(torch.arange(32), *untrained).softmax(dim=-1)
-    after = match(torch.arange(32), q_table, k_table, v_table).softmax(dim=-1)
-plots.heads(
-    torch.stack([before, after]), size=0.085,
-    names=["before training", "after 600 steps"],
-    xlabel="German sentence", ylabel="English sentence",
+figures.before_and_after(
+    match(torch.arange(32), *untrained).softmax(dim=-1),
+    match(torch.arange(32), q_table, k_table, v_table).softmax(dim=-1),
+    names=["before training", "after 600 steps"], xlabel="German sentence", ylabel="English sentence",
     title="Training lights up the diagonal: partners find each other",
-    alt="Two 32 by 32 tables of probabilities. Before training all are small and nearly "
-    "equal. After training about seven rows in ten have their largest probability "
-    "on the diagonal.",
+    alt="Two 32 by 32 tables of probabilities, each with its scale. Before training the largest is below 0.1, and the "
+    "diagonal cannot be seen. After training the scale goes to 1, and about seven rows in ten have their largest "
+    "probability on the diagonal.",
 )
 
 # %% [markdown]
@@ -640,7 +630,7 @@ for name, scale, seeds in (("scaled", 128**-0.5, (2, 3)), ("unscaled", 1.0, (1, 
 # %% [markdown]
 # The losses, one line per start:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 def smooth(values):
     return torch.tensor(values).unfold(0, 20, 1).mean(dim=-1).tolist()
 
@@ -667,15 +657,13 @@ for name, three in runs.items():
     print(f"{name:8}  words right, of 40: {found[name]}")
 expect("Words right without the scale, the best start", max(found["unscaled"]), 0, 14)
 expect("Words right with it, the worst start", min(found["scaled"]), 16, 40)
-
-# %% jupyter={"source_hidden": true}
 predicted("no-scale", "the loss falls, but most of the dictionary is wrong")
 
 # %% [markdown]
 # The loss does fall, from every start, but only about one word in eight is right, instead of more than half. Why? Look
 # at how hard the lookup was during training.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 plots.lines(
     {name: (range(0, 600, 20), [shares for _, _, shares in three])
      for name, three in runs.items()},
@@ -696,7 +684,11 @@ plots.lines(
 # So a falling loss does not prove that a part works. Look inside.
 
 # %% [markdown]
-# ## 7 Open the library
+# ## 7 The library, and what it costs
+#
+# We have written attention and seen it learn. What is missing is where to find it ready-made, and what it costs.
+#
+# ### Open the library
 #
 # `txlib` also has this function. Here is its source. You will recognize each line of yours. What is new: a `bias`,
 # which lesson 05 needs, dropout, and weights returned on request. Types like
@@ -725,9 +717,11 @@ prove_equal(theirs[2], torch.zeros(1, 6, 16), what="The all-padding sentence and
 # %% [markdown]
 # The library's masks are small rules on positions. `sliding_window(2)` allows two positions on either side.
 # `global_tokens([0])` lets position 0 see all, and all see it. Combine rules with `&` (both allow it), `|` (either
-# allows it) and `~` (the opposite). The row of query 6 shows what word 6 may look at.
+# allows it) and `~` (the opposite). A rule of your own is one line: in the last of these masks, a word sees every
+# second word of its past. The row of query 6 shows what word 6 may look at.
 
 # %%
+every_second = Mask(lambda query, key: (query - key) % 2 == 0)
 plots.mask(
     {
         "causal()": causal(),
@@ -736,14 +730,15 @@ plots.mask(
         "window | global": sliding_window(2) | global_tokens([0]),
         "causal() & (window | global)":
             causal() & (sliding_window(2) | global_tokens([0])),
+        "your own rule": causal() & every_second,
     },
     length=12,
     title="Masks combine with and, or, not",
 )
 
 # %% [markdown]
-# Combine some yourself. The view begins with the last of the five and shows the line of code that you would write. How
-# must the three rules be combined so that the first word also sees the future, and no other word does?
+# Combine some yourself. The view begins with the fifth and shows the line of code that you would write. How must the
+# three rules be combined so that the first word also sees the future, and no other word does?
 
 # %%
 explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)
@@ -755,17 +750,9 @@ explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)
 # their window and the past, and all of them see the first word, which is in their past anyway.
 # </details>
 #
-# A rule of your own is one line. Here a word sees every second word of its past.
-
-# %%
-same_parity = Mask(lambda query, key: (query - key) % 2 == 0)
-plots.mask(causal() & same_parity, length=12,
-           title="Your own rule: every second word of the past")
-
-# %% [markdown]
-# ## 8 What it costs
+# ### What it costs
 #
-# The lookup works; what does it cost? Every query meets every key: $n$ queries and $n$ keys make $n^2$ scores, each a
+# Every query meets every key: $n$ queries and $n$ keys make $n^2$ scores, each a
 # dot product of $d_k$ multiplications and $d_k$ additions. Mixing the values costs the same again. Together that is
 # $4 n^2 d_k$ floating-point operations. Count them with torch's own counter:
 
@@ -795,9 +782,10 @@ predict(
 )
 
 # %% [markdown]
-# Each length is measured seven times; the median counts.
+# Each length is measured seven times; the median counts. What does each doubling do to the time, where the square says
+# 4.0?
 
-# %%
+# %% tags=["nbval-ignore-output"]
 import time
 
 
@@ -811,12 +799,16 @@ def milliseconds(n, repeats=7):
     return sorted(times)[repeats // 2]
 
 
+lengths = [64, 128, 256, 512, 1024, 2048]
+measured = [milliseconds(n) for n in lengths]
+for n, before, after in zip(lengths, measured, measured[1:]):
+    print(f"from {n:5,} to {2 * n:5,} tokens: {after / before:.1f} × the time")
+predicted("time-and-square", "no: for short texts the measured line is flatter")
+
 # %% [markdown]
 # The dashed line is the square, through the last point:
 
-# %% tags=["nbval-ignore-output"]
-lengths = [64, 128, 256, 512, 1024, 2048]
-measured = [milliseconds(n) for n in lengths]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 square = [measured[-1] * (n / lengths[-1]) ** 2 for n in lengths]
 plots.lines(
     {"measured": (lengths, measured), "n²": (lengths, square)},
@@ -827,16 +819,6 @@ plots.lines(
 )
 
 # %% [markdown]
-# What each doubling of the length does to the time, where the square says 4.0:
-
-# %% tags=["nbval-ignore-output"]
-for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measured[1:]):
-    print(f"from {shorter:5,} to {longer:5,} tokens: {after / before:.1f} × the time")
-
-# %% jupyter={"source_hidden": true}
-predicted("time-and-square", "no: for short texts the measured line is flatter")
-
-# %% [markdown]
 # The times don't follow the line. For the shortest inputs, starting each operation can cost more than the arithmetic,
 # and then the measured line is flatter than the square. (Small times are easily disturbed: if yours jump, run the cells
 # again.) For long inputs the measured line is as steep or steeper. Our explanation: once the scores no longer fit into
@@ -844,7 +826,7 @@ predicted("time-and-square", "no: for short texts the measured line is flatter")
 # square.
 
 # %% [markdown]
-# ## 9 Quiz
+# ## 8 Quiz
 #
 # Decide first, then open an answer.
 #
@@ -944,7 +926,7 @@ predicted("time-and-square", "no: for short texts the measured line is flatter")
 # </details>
 
 # %% [markdown]
-# ## 10 Summary
+# ## 9 Summary
 #
 # - Attention is a lookup that answers with a mixture: scores, softmax along the keys, average of the values.
 # - Because it is smooth, it can be trained. It learned a dictionary from sentence pairs alone.
