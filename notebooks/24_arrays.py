@@ -1023,7 +1023,7 @@ for name, arrays in given.items():
 
 # %% [markdown]
 # One set of weights reads pictures, sentences, or both. What is not there it can only guess: one in ten, one in two.
-# What *is* there it answers a little better alone than in company (one run, 360 tests), perhaps because eight latents
+# The language it tells better from the sentence alone than from both (one run, 360 tests), perhaps because eight latents
 # have to share their room. No part of the network was told what a pixel or a letter is. (What if it is always trained
 # on both? Try it: give `left_out` a 0. Then ask about a picture that comes alone.)
 
@@ -1115,7 +1115,7 @@ for name, answer in answers.items():
     print(f"{name:22} squared error on hidden pixels {(answer - ink)[hidden].square().mean():.4f}")
 
 # %% [markdown]
-# A quarter less than the mean picture leaves: what was seen says something about the rest. Copying a neighbour is far
+# A fifth less than the mean picture leaves: what was seen says something about the rest. Copying a neighbour is far
 # worse, since strokes are narrow.
 #
 # Nobody said that queries must stand on the grid. Ask at $32 \times 32$ places, for a model that has only ever seen
