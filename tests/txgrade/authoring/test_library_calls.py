@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -261,3 +262,13 @@ def test_allow_must_speak_of_a_task(tmp_path):
     exercise = read_exercise(path)
     with pytest.raises(RecordingError, match=r"allow\(…\) is for the task 'nobody'"):
         author_declarations(exercise, reference_names(exercise, 0))
+
+
+SOLUTIONS = sorted((Path(__file__).parents[3] / "solutions").glob("[0-9]*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", SOLUTIONS, ids=lambda path: path.stem)
+def test_no_call_of_torch_answers_a_task(source):
+    """A call that does is forbidden or allowed in the source: docs/exercises.md."""
+    assert [line for calls in library_calls(source).values() for line in library_problems(calls)] == []
