@@ -356,15 +356,16 @@ with check("lstm") as show:
 forbid("lstm", ("torch.nn.LSTM", "torch.nn.LSTMCell", "torch.lstm", "torch.lstm_cell"), ("aten.lstm", "aten.lstm_cell"))
 
 
-def cells(x, U, W, b, order="ifgo", start=0.0, shown=torch.tanh, proposal=torch.tanh, carry=True, keep=None, out="h"):
+def cells(x, U, W, b, order="ifgo", start=0.0, shown=torch.tanh, proposal=torch.tanh, carry=True, keep=None, out="h",
+          admit=lambda i: i, release=lambda o: o):
     h = torch.zeros(len(x), W.shape[1])
     c, states = torch.full_like(h, start), []
     for x_t in x.unbind(dim=1):
         part = dict(zip(order, (x_t @ U.T + h @ W.T + b).chunk(4, dim=-1)))
         i, f, o = (part[name].sigmoid() for name in "ifo")
         f = keep(i) if keep else f
-        c = (f * c if carry else 0) + i * proposal(part["g"])
-        h = o * shown(c)
+        c = (f * c if carry else 0) + admit(i) * proposal(part["g"])
+        h = release(o) * shown(c)
         states.append(h if out == "h" else c)
     return torch.stack(states, dim=1)
 
@@ -388,6 +389,18 @@ mistake("lstm", lambda *args: cells(*args, out="c"), "You return the memory cell
 mistake("lstm", lambda x, U, W, b: cells(x, U, 0 * W, b), "The state before is not used: each gate reads the word *and* the last state.")
 mistake("lstm", lambda x, U, W, b: cells(x, U, W, 0 * b), "The bias is missing.")
 mistake("lstm", lambda *args: cells(*args, start=1.0), "The memory starts at 0.")
+mistake("lstm", lambda x, U, W, b: cells(x, 0 * U, W, b), "The word is not used: each gate reads the word *and* the last state.")
+mistake("lstm", lambda *args: cells(*args, proposal=torch.ones_like),
+        "The proposal g is missing: the input gate lets a part of *it* in.")
+mistake("lstm", lambda *args: cells(*args, admit=torch.ones_like),
+        "The input gate is missing: all of the proposal goes in.")
+mistake("lstm", lambda *args: cells(*args, shown=torch.ones_like), "The memory is missing: the output gate shows a part of tanh(c).")
+mistake("lstm", lambda *args: cells(*args, release=torch.ones_like), "The output gate is missing: all of the memory is shown.")
+mistake("lstm", lambda *args: cells(*args).transpose(0, 1),
+        "Your time comes first. The result is (batch, length, d): stack along `dim=1`.")
+mistake("lstm", lambda *args: cells(*args).transpose(1, 2),
+        "Your time comes last. The result is (batch, length, d): stack along `dim=1`.")
+equivalent("lstm", ".chunk(4, dim=-1) → .chunk(4, dim=1)", "Of one step, (batch, 4 d), the last axis is axis 1.")
 
 
 def by_units(x, U, W, b):

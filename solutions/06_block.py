@@ -731,6 +731,7 @@ def by_autograd(blocks, x, target):
 
 
 alternative("block-gradients", by_autograd)
+equivalent("block-gradients", "F.mse_loss(x, target) → F.mse_loss(target, x)", "A square has no sign.")
 
 # %%
 check.summary()

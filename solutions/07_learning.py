@@ -99,6 +99,18 @@ mistake("up-along-down", lambda step, warm_up, total: (
 mistake("up-along-down", lambda step, warm_up, total: (
             min(1.0, step / warm_up if warm_up else 1.0) * min(1.0, (total - step) / (DECAY * total))),
         "You multiply both ways. Where both apply, take the smaller factor.")
+mistake("up-along-down", trapezoid(up=lambda step, warm_up: step),
+        "Your warm-up is over at once: divide the number of the step by `warm_up`.")
+mistake("up-along-down", trapezoid(down=lambda step, total: total - step),
+        "The way down counts the steps that are left. Divide them by its length, `{{DECAY}} * total`.")
+mistake("up-along-down", trapezoid(down=lambda step, total: (step - total) / (DECAY * total)),
+        "Your factor is negative. What is left after a step is `total - step`.")
+mistake("up-along-down", trapezoid(down=lambda step, total: (total - step) / DECAY),
+        "The way down takes `{{DECAY}} * total` steps. You divide by {{DECAY}} alone.")
+mistake("up-along-down", trapezoid(up=lambda step, warm_up: float("inf"), top=float("inf")),
+        "You return the way down alone. The factor is the smallest of the way up, 1, and the way down.")
+equivalent("up-along-down", "step / warm_up if warm_up else 1.0 → step / warm_up if warm_up else 2.0",
+           "The smallest of three counts, and one of the others is 1.")
 alternative("up-along-down", lambda step, warm_up, total: sorted(
     [1.0, (total - step) / DECAY / total, step / max(warm_up, 1)])[0])
 
@@ -155,10 +167,12 @@ with check("factored") as show:
 # %% tags=["mistakes"]
 def factored(rows=lambda s: s.mean(1), columns=lambda s: s.mean(0), square=lambda g: g * g,
              v=lambda r, c: r[:, None] * c[None, :] / r.mean(), step=lambda g, v: g / v.sqrt(),
-             mix=lambda old, new, beta: beta * old + (1 - beta) * new):
-    """The step with another part."""
+             mix=lambda old, new, beta: beta * old + (1 - beta) * new, mixed="rc"):
+    """The step with another part; `mix` counts for those that `mixed` names."""
     def made(g, r, c, beta):
-        r, c = mix(r, rows(square(g)), beta), mix(c, columns(square(g)), beta)
+        new_r, new_c = rows(square(g)), columns(square(g))
+        r = mix(r, new_r, beta) if "r" in mixed else beta * r + (1 - beta) * new_r
+        c = mix(c, new_c, beta) if "c" in mixed else beta * c + (1 - beta) * new_c
         return r, c, step(g, v(r, c))
     return made
 
@@ -181,6 +195,29 @@ mistake("factored", factored(mix=lambda old, new, beta: beta * old + new),
         "The new mean is not multiplied by 1 − β, so the result is too large.")
 mistake("factored", factored(mix=lambda old, new, beta: new),
         "The old means are not used. They are running means: β times the old one, plus 1 − β times the new one.")
+mistake("factored", factored(square=lambda g: g), "The means are of the *squared* gradient. You take the gradient itself.")
+mistake("factored", factored(step=lambda g, v: g), "You return the gradient itself. Divide it by the root of v.")
+mistake("factored", factored(v=lambda r, c: r[:, None] / r.mean()),
+        "Your v knows only the rows. The guess is the product of row and column, divided by the mean of `r`.")
+mistake("factored", factored(v=lambda r, c: c[None, :] / r.mean()),
+        "Your v knows only the columns. The guess is the product of row and column, divided by the mean of `r`.")
+mistake("factored", factored(rows=lambda s: s.mean()), "Each row has a mean of its own. You take one mean of all of `g`.")
+mistake("factored", factored(columns=lambda s: s.mean()), "Each column has a mean of its own. You take one mean of all of `g`.")
+for name in ("r", "c"):
+    mistake("factored", factored(mix=lambda old, new, beta: old, mixed=name),
+            f"`{name}` stays as it was given. Mix the new means into it.")
+    mistake("factored", factored(mix=lambda old, new, beta: beta * old, mixed=name),
+            f"`{name}` only shrinks: the new means, times 1 − β, are missing.")
+    mistake("factored", factored(mix=lambda old, new, beta: (1 - beta) * new, mixed=name),
+            f"The old `{name}`, times β, is missing.")
+    mistake("factored", factored(mix=lambda old, new, beta: beta + (1 - beta) * new, mixed=name),
+            f"You add β itself. It multiplies the old `{name}`.")
+    mistake("factored", factored(mix=lambda old, new, beta: old + (1 - beta) * new, mixed=name),
+            f"The old `{name}` is not multiplied by β, so it grows and grows.")
+    mistake("factored", factored(mix=lambda old, new, beta: beta * old + 1 - beta, mixed=name),
+            f"You add 1 − β itself to `{name}`. It multiplies the new means.")
+    mistake("factored", factored(mix=lambda old, new, beta: beta * old + new, mixed=name),
+            f"The new means in `{name}` are not multiplied by 1 − β.")
 
 
 def stale(g, r, c, beta):
@@ -198,7 +235,6 @@ mistake("factored", stale, "The step uses the *old* means. Update `r` and `c` fi
 mistake("factored", in_place,
         "You change the tensors that you were given. Make new ones: `r = beta * r + …`, not `r *= beta`.")
 alternative("factored", factored(v=lambda r, c: torch.outer(r, c) / r.mean(), step=lambda g, v: g * v.rsqrt()))
-equivalent("factored", "g / v.sqrt → g * v.rsqrt", "The same division.")
 
 # %% [markdown]
 # ### Task 3 · All directions alike   ●●●○○ · 12 minutes · 3 points
@@ -244,6 +280,7 @@ with check("all-alike", rtol=1e-4, atol=1e-5) as show:
         show(all_alike(g, steps), f"{m} rows, {n} columns, {steps} steps")
     show(all_alike(show.randn(n, m), 3), f"{n} rows, {m} columns, 3 steps")
     show(all_alike(show.randn(20_000, 2), 2)[:3], "20,000 rows, 2 columns, 2 steps: the first three rows")
+    show(all_alike(show.randn(2, 20_000), 2)[:, :3], "2 rows, 20,000 columns, 2 steps: the first three columns")
 
 # %% tags=["mistakes"]
 forbid("all-alike", ("svd", "qr", "polar", "eigh", "eig", "svdvals", "cholesky", "Muon"),
@@ -272,6 +309,11 @@ mistake("all-alike", cubic(update=lambda x, cube: 1.5 * x + 0.5 * cube), "The cu
 mistake("all-alike", cubic(update=lambda x, cube: 0.5 * x - 1.5 * cube), "The two factors are exchanged: 3/2 X − 1/2 X Xᵀ X.")
 mistake("all-alike", cubic(update=lambda x, cube: 1.5 * x - 0.5 * x**3),
         "`x**3` takes the cube of each *entry*. The formula has matrix products: X Xᵀ X.")
+mistake("all-alike", cubic(update=lambda x, cube: 0.5 * cube - 1.5 * x), "The signs are exchanged: 3/2 X − 1/2 X Xᵀ X.")
+mistake("all-alike", cubic(update=lambda x, cube: 1.5 - 0.5 * cube), "You add 3/2 to each entry. It multiplies X.")
+mistake("all-alike", cubic(update=lambda x, cube: x - 0.5 * cube), "The factor 3/2 of X is missing.")
+mistake("all-alike", cubic(update=lambda x, cube: 1.5 * x - 0.5), "You subtract 1/2 from each entry. It multiplies X Xᵀ X.")
+mistake("all-alike", cubic(update=lambda x, cube: 1.5 * x - cube), "The factor 1/2 of X Xᵀ X is missing.")
 mistake("all-alike", cubic(more=1), "That is one round too many.")
 mistake("all-alike", lambda g, steps: cubic()(g, 1) if steps else g / g.norm(), "You do one round, whatever `steps` says.")
 mistake("all-alike", lambda g, steps: all_alike(g, max(steps - 1, 0)), "That is one round too few.")
