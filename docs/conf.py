@@ -34,10 +34,10 @@ html_context = {"default_mode": "auto"}  # light or dark as the browser is set; 
 html_title = project
 html_static_path = ["_static", str(mathjax / mathjax_path)]
 html_css_files = ["course.css"]
-html_js_files = ["course.js"]
+html_js_files = ["course.js", "search.js"]
 html_copy_source = False
 html_show_sphinx = False
-html_show_search_summary = False  # it would fetch each page, which browsers refuse to do from files
+html_show_search_summary = False  # it would fetch each page, which browsers refuse to do from files: see search.js
 html_theme_options = {
     "use_download_button": False,
     "use_fullscreen_button": False,
@@ -51,8 +51,10 @@ html_theme_options = {
 
 def setup(app):
     from txcourse.site.docstrings import as_rst
+    from txcourse.site.excerpts import write_excerpts
 
     def process(app, what, name, obj, options, lines):
         lines[:] = as_rst(lines)
 
     app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon
+    app.connect("doctree-resolved", write_excerpts)

@@ -1,8 +1,12 @@
-"""Where a page's notebook can be opened: in JupyterLab at home, and elsewhere if the course is hosted on GitHub."""
+"""Where a page's notebook can be opened, in JupyterLab or elsewhere, and where to say that something in it is wrong."""
 
 import copy
 import re
+from html import escape
 from typing import Any
+from urllib.parse import urlencode
+
+from txcourse.site.places import headed
 
 BRANCH = "gh-pages"  # where .github/workflows/site.yml puts the finished site, and in it the notebooks for Colab
 FOLDER = "colab"
@@ -44,6 +48,33 @@ def put_opening(name: str, notebook: Any, repository: str) -> None:
     """Write that line below the notebook's title."""
     title, _, rest = notebook.cells[0].source.partition("\n")
     notebook.cells[0].source = f"{title}\n\n{opening(name, repository)}\n{rest}"
+
+
+def put_questions(name: str, notebook: Any, repository: str) -> None:
+    """End each section of a notebook that is hosted on GitHub with a link to a form for mistakes, filled in."""
+    from nbformat.v4 import new_markdown_cell
+
+    title, section = notebook.cells[0].source.partition("\n")[0].removeprefix("# "), ""
+    for cell in notebook.cells:
+        if cell.cell_type != "markdown":
+            continue
+        lines: list[str] = []
+        for line, heading in headed(cell.source):
+            if heading and heading[0] == 2:
+                if section:
+                    lines += [question(repository, name, title, section), ""]
+                section = heading[1]
+            lines.append(line)
+        cell.source = "\n".join(lines)
+    if section:
+        notebook.cells.append(new_markdown_cell(question(repository, name, title, section), id="question"))
+
+
+def question(repository: str, name: str, title: str, section: str) -> str:
+    """A line with a link to the form of .github/ISSUE_TEMPLATE/lesson.yml."""
+    filled = {"template": "lesson.yml", "title": f"{title}: {section}", "where": f"{name}, section {section}"}
+    url = f"{repository.removesuffix('/').removesuffix('.git')}/issues/new?{urlencode(filled)}"
+    return f'<p class="question"><a href="{escape(url)}">Something wrong here?</a></p>'
 
 
 def for_colab(notebook: Any, source: str) -> Any:

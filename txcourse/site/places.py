@@ -22,7 +22,7 @@ def sections(name: str, notebook: Any) -> list[Section]:
     found = [Section(base(name), "")]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            for line, heading in _lines(cell.source):
+            for line, heading in headed(cell.source):
                 if heading:
                     found.append(Section(_label(found, *heading), heading[1]))
                 else:
@@ -36,7 +36,7 @@ def put_labels(name: str, notebook: Any) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             lines = []
-            for line, heading in _lines(cell.source):
+            for line, heading in headed(cell.source):
                 lines += [f"({next(labels).label})=", line] if heading else [line]
             cell.source = "\n".join(lines)
 
@@ -46,7 +46,7 @@ def base(name: str) -> str:
     return f"{kind}-{number}"
 
 
-def _lines(source: str) -> Iterator[tuple[str, tuple[int, str] | None]]:
+def headed(source: str) -> Iterator[tuple[str, tuple[int, str] | None]]:
     """Each line, with the level and the title of the heading that it is."""
     code = False
     for line in source.split("\n"):

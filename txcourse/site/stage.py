@@ -1,14 +1,14 @@
 """What Sphinx reads: the notebooks as they are shipped, the pages of `docs/`, and pages that are made from the two."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from txcourse.lessons import Lesson, read_lessons
+from txcourse.lessons import Lesson, read_lessons, tracks
 from txcourse.site import papers, reference
-from txcourse.site.opening import FOLDER, for_colab, put_opening
+from txcourse.site.landing import diagram, stills
+from txcourse.site.opening import FOLDER, for_colab, put_opening, put_questions
 from txcourse.site.places import put_labels
 from txgrade.checking.verdict import MIME as VERDICT
 
@@ -50,6 +50,8 @@ def stage(course: Path, out: Path, repository: str = "") -> None:
         else:
             promote_headings(notebook)
         prepare(notebook)
+        if repository:
+            put_questions(name, notebook, repository)
         put_labels(path.stem, notebook)
         put_opening(name, notebook, repository)
         files[name] = nbformat.writes(notebook)
@@ -59,13 +61,17 @@ def stage(course: Path, out: Path, repository: str = "") -> None:
         name = path.relative_to(course / "docs" if "docs" in path.relative_to(course).parts else course).as_posix()
         files[name] = path.read_text(encoding="utf-8").replace("](docs/", "](")
     lessons = read_lessons(course)
-    for part, page in PARTS.items():
-        files[f"parts/{page}.md"] += contents([lesson for lesson in lessons if lesson.part == part])
+    for number, (part, page) in enumerate(PARTS.items(), start=1):
+        title, _, rest = files[f"parts/{page}.md"].partition("\n")
+        table = contents([lesson for lesson in lessons if lesson.part == part])
+        files[f"parts/{page}.md"] = f"{title}\n\n{diagram(number)}{rest}{table}"
+    paragraph, pictures = stills(course)
+    shown = {"stills": paragraph, "diagram": diagram(len(PARTS)), "tracks": tracks(lessons)}
+    files["index.md"] = re.sub(r"<!-- (stills|diagram|tracks) -->", lambda mark: shown[mark[1]], files["index.md"])
+    files |= pictures
     files |= reference.pages()
     files["lookup/papers.md"] += papers.page(course)
     files["lookup/notation.md"] += files["HELP.md"].partition("\n## Notation\n")[2]
-    for image in course.glob("docs/*.png"):
-        files[image.name] = image
     _write(out, files)
 
 
@@ -152,7 +158,7 @@ def contents(lessons: list[Lesson]) -> str:
     )
 
 
-def _write(out: Path, files: dict[str, Any]) -> None:
+def _write(out: Path, files: dict[str, str | bytes]) -> None:
     """Sphinx goes by times: a file that is as it should be is left alone, and one that is no longer wanted goes."""
     for path in [path for path in out.rglob("*") if path.is_file()]:
         if path.relative_to(out).as_posix() not in files:
@@ -160,7 +166,6 @@ def _write(out: Path, files: dict[str, Any]) -> None:
     for name, content in files.items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, Path):
-            shutil.copy2(content, path)
-        elif not path.exists() or path.read_text(encoding="utf-8") != content:
-            path.write_text(content, encoding="utf-8")
+        content = content if isinstance(content, bytes) else content.encode()
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)

@@ -111,6 +111,29 @@ def test_search_finds_a_lesson(visit):
     assert any("22_music" in link for link in found)
 
 
+def test_a_found_page_shows_its_sections_with_a_sentence(visit):
+    page = visit("search.html?q=skewing")
+    line = page.locator("#search-results li", has_text="22 ").locator("p.context").first
+    line.wait_for()
+    assert "skew" in line.inner_text().lower() and len(line.inner_text()) < 400
+    to = page.locator("#search-results p.context a").first
+    title = to.inner_text()
+    to.click()
+    page.wait_for_load_state()
+    heading = page.locator(page.url[page.url.index("#") :]).locator("h1, h2, h3, h4").first
+    assert title.strip() in heading.inner_text()
+
+
+def test_the_first_page_has_its_pictures_and_tracks(visit):
+    page = visit("index.html")
+    widths = page.locator(".stills img").evaluate_all("images => images.map(image => image.naturalWidth)")
+    assert len(widths) == 3 and all(widths)
+    assert page.locator("svg.parts text").count() > 10
+    assert page.locator("table", has_text="Language models").count() == 1
+    page.locator(".stills a").first.click()
+    assert "notebooks/00_start_here.html#lesson-00-1" in page.url
+
+
 def test_a_part_of_the_sidebar_says_what_it_opens(visit):
     arrows = visit("index.html").locator("nav summary")
     names = arrows.evaluate_all("found => found.map(each => each.getAttribute('aria-label'))")

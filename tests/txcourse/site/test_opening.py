@@ -1,17 +1,20 @@
 """Links that open a notebook elsewhere, from a fork's own address, and the cell that installs the course there."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from txcourse.site.opening import for_colab, github, opening, put_opening
+from txcourse.site.opening import for_colab, github, opening, put_opening, put_questions
 
 COURSE = Path(__file__).parents[3]
 FORK = "https://github.com/Ada-L/my.txlib"
@@ -43,6 +46,28 @@ def test_the_line_stands_below_the_title():
     put_opening(NAME, notebook, "")
     title, line, rest = (part for part in notebook.cells[0].source.split("\n") if part)
     assert (title, rest) == ("# 03 · Attention", "What you will learn.") and line.startswith("*Run it:*")
+
+
+def test_each_section_ends_with_a_form_that_knows_it():
+    cells = [
+        new_markdown_cell("# 03 · Attention\n\nWhat you will learn."),
+        new_markdown_cell("## 1 A lookup\n\n### 1.1 Hard & soft\n\nText."),
+        new_code_cell("## no heading"),
+        new_markdown_cell("Between.\n\n## 2 Scores\n\n```\n## no heading\n```"),
+        new_code_cell("1"),
+    ]
+    notebook = new_notebook(cells=cells)
+    put_questions(NAME, notebook, FORK + ".git/")
+    nbformat.validate(notebook)
+    text = "\n".join(cell.source for cell in notebook.cells)
+    assert text.count("Something wrong here?") == 2
+    first, second = re.findall(r'href="([^"]+)"', text)
+    assert text.index(first) < text.index("## 2 Scores") < text.index("```\n## no") < text.index(second)
+    assert first.startswith(f"{FORK}/issues/new?template=lesson.yml&amp;")
+    asked = parse_qs(urlsplit(unescape(second)).query)
+    assert asked["where"] == [f"{NAME}, section 2 Scores"] and asked["title"] == ["03 · Attention: 2 Scores"]
+    form = (COURSE / ".github/ISSUE_TEMPLATE/lesson.yml").read_text("utf-8")
+    assert "id: where" in form
 
 
 def test_the_first_cell_in_colab_installs_the_fork():
