@@ -9,15 +9,16 @@
 # - recognize a model that has cheated in training;
 # - keep the whole model in one file, `my_transformer.py`, that needs nothing but torch.
 #
-# **You need** lessons 03 to 07. **It takes** about 50 minutes to read and try; all cells together run in about two
-# minutes on a laptop. Most of that is training.
+# **You need** lessons 03 to 07. **It takes** about 55 minutes to read and try; all cells together run in about a
+# minute on a laptop. Most of that is training.
 
 # %% [markdown]
 # ## 1 The problem: a sentence in, another sentence out
 #
 # We have attention, heads, positions and the block. What is missing is a model that reads one text and writes another.
 
-# %%
+# %% tags=["recorded"]
+import json
 import random
 
 import torch
@@ -30,6 +31,10 @@ from txcourse.lesson import (
     expect, predict, predicted, progress, prove_equal, show_source, write_module,
 )
 from txlib.data import collate, translation
+from txlib.layers import BlockConfig
+from txlib.models import Seq2Seq, Seq2SeqConfig, TransformerConfig
+from txlib.models import Transformer as LibraryTransformer
+from txlib.paths import DATA
 
 # %% [markdown]
 # The task that the Transformer was invented for is translation. These pairs come from free computer games:
@@ -101,7 +106,7 @@ figures.encoder_decoder(
 # We have the parts. Before we join them, we need batches to try them on. Ten letters and three special tokens make the
 # vocabulary: `PAD` (padding), `BOS` (the beginning of a sequence) and `EOS` (its end).
 
-# %%
+# %% tags=["recorded"]
 LETTERS = "abcdefghij"
 vocabulary = ["<pad>", "<bos>", "<eos>", *LETTERS]
 PAD, BOS, EOS = 0, 1, 2
@@ -121,7 +126,7 @@ def random_pairs(number, rng, shortest=4, longest=10):
 # A batch is a matrix, so strings of different lengths must be filled up. `collate` appends an `EOS` to each and fills
 # the source with `PAD`. The **labels**, which the decoder is to write, are filled with −100, which the loss ignores.
 
-# %%
+# %% tags=["recorded"]
 def pair_of(word):
     return to_ids(word), to_ids(word[::-1])
 
@@ -140,7 +145,7 @@ print("labels         ", example.labels.tolist())  # (batch, target)
 # lesson 02, has to take them one after the other, even in training.)
 
 
-# %%
+# %% tags=["recorded"]
 def shift_right(labels, bos=1, pad=0):  # (batch, target)
     start = torch.full_like(labels[:, :1], bos)  # (batch, 1)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)  # (batch, target)
@@ -165,7 +170,7 @@ for read, write in zip(reads, example.labels[1], strict=True):
 # paper gives no reason for its $\sqrt d$. This one is ours.)
 
 
-# %%
+# %% tags=["recorded"]
 class Embedding(nn.Module):
     def __init__(self, vocab_size, d_model):
         super().__init__()
@@ -185,39 +190,15 @@ print(f"variance at the input {x.var():.2f}, of a logit {logits.var():.2f}")
 # %% [markdown]
 # ### 3.4 The block, with a look at the source
 #
-# Multi-head attention (lesson 04), sinusoids (lesson 05) and the feed-forward network (lesson 06) are unchanged. Unfold
-# the next cell if you want to read them again.
+# Sinusoids (lesson 05), the feed-forward network (lesson 06) and multi-head attention (lesson 04) are unchanged:
 
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["recorded"]
 def sinusoids(length, d_model, device=None):  # -> (length, d_model)
     position = torch.arange(length, device=device)[:, None]  # (length, 1)
-    speed = 10000 ** (-torch.arange(0, d_model, 2, device=device) / d_model)  # (d_model / 2,)
-    angle = position * speed  # (length, d_model / 2)
+    index = torch.arange(0, d_model, 2, device=device)  # (d_model / 2,)
+    angle = position * 10000 ** (-index / d_model)  # (length, d_model / 2)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
-
-
-class MultiHeadAttention(nn.Module):
-    def __init__(self, d_model, heads):
-        super().__init__()
-        self.heads = heads
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
-        self.output = nn.Linear(d_model, d_model)
-
-    def split(self, x):  # (batch, n, d_model)
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (batch, heads, n, d_k)
-
-    def forward(self, x, memory, mask):  # (batch, n, d_model), (batch, m, d_model)
-        q = self.split(self.query(x))  # (batch, heads, n, d_k)
-        k = self.split(self.key(memory))  # (batch, heads, m, d_k)
-        v = self.split(self.value(memory))  # (batch, heads, m, d_k)
-        score = q @ k.mT / q.shape[-1] ** 0.5  # (batch, heads, n, m)
-        lowest = torch.finfo(score.dtype).min
-        weight = score.masked_fill(~mask, lowest).softmax(dim=-1)  # (batch, heads, n, m)
-        self.weight = weight.detach()  # to look at later
-        return self.output((weight @ v).transpose(1, 2).flatten(2))  # (batch, n, d_model)
 
 
 class FeedForward(nn.Module):
@@ -229,21 +210,50 @@ class FeedForward(nn.Module):
     def forward(self, x):  # (batch, n, d_model)
         return self.down_proj(self.up_proj(x).relu())
 
+
+def split(x, heads):  # (batch, n, d_model)
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (batch, heads, n, d_k)
+
+
+# %% [markdown]
+# Attention, with a mask that is `True` where a query may look. What is forbidden gets the lowest number there is, so
+# that its weight is 0.
+
+
+# %% tags=["recorded"]
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_model, heads):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, x, memory, mask):  # (batch, n, d_model), (batch, m, d_model)
+        q = split(self.query(x), self.heads)  # (batch, heads, n, d_k)
+        k = split(self.key(memory), self.heads)  # (batch, heads, m, d_k)
+        v = split(self.value(memory), self.heads)  # (batch, heads, m, d_k)
+        score = q @ k.mT / q.shape[-1] ** 0.5  # (batch, heads, n, m)
+        score = score.masked_fill(~mask, torch.finfo(score.dtype).min)
+        weight = score.softmax(dim=-1)  # (batch, heads, n, m)
+        self.weight = weight.detach()  # to look at later
+        return self.output((weight @ v).transpose(1, 2).flatten(2))
+
+
 # %% [markdown]
 # Lesson 06's pre-norm block has two sub-layers. A decoder's block has the cross-attention between them. (Dropout comes
 # back in lesson 09. Here every batch is new, so there is nothing to learn by heart.)
 
 
-# %%
+# %% tags=["recorded"]
 class Block(nn.Module):
     def __init__(self, d_model, heads, d_ff, cross=False):
         super().__init__()
         self.self_attention = MultiHeadAttention(d_model, heads)
         self.self_attention_norm = nn.LayerNorm(d_model)
+        self.cross = cross
         if cross:
             self.cross_attention = MultiHeadAttention(d_model, heads)
             self.cross_attention_norm = nn.LayerNorm(d_model)
-        self.cross = cross
         self.feed_forward = FeedForward(d_model, d_ff)
         self.feed_forward_norm = nn.LayerNorm(d_model)
 
@@ -261,7 +271,7 @@ class Block(nn.Module):
 # top.
 
 
-# %%
+# %% tags=["recorded"]
 class Stack(nn.Module):
     def __init__(self, layers, d_model, heads, d_ff, cross=False):
         super().__init__()
@@ -283,7 +293,7 @@ class Stack(nn.Module):
 # is at the end, where the causal mask hides it from all real letters.)
 
 
-# %%
+# %% tags=["recorded"]
 def readable(attention_mask):  # (batch, source): 1 = a real token
     return attention_mask.bool()[:, None, None, :]  # (batch, 1, 1, source)
 
@@ -297,10 +307,22 @@ print(readable(example.attention_mask)[0, 0].int().tolist(), "padding, for 'bad'
 print(causal(torch.zeros(1, 3, 8))[0, 0].int().tolist(), "causal, for three letters")
 
 # %% [markdown]
-# The class below is the picture of section 2, from left to right, with pre-norm.
+# Now the picture of section 2 again, wired as ours: pre-norm has each norm on its branch, and one more on top of each
+# stack. The class below is this picture, from left to right.
+
+# %% jupyter={"source_hidden": true}
+figures.encoder_decoder(
+    source="c a b b e d <eos>", shifted="<bos> d e b b a c", target="d e b b a c <eos>",
+    norm_first=True, title="The same towers with pre-norm: this is what we build",
+    alt="The two towers of section 2. No norm is on the thick lines inside the blocks: each sub-layer's "
+    "branch begins with a norm. One more norm is on each thick line, on top of each stack.",
+)
+
+# %% [markdown]
+# It has all parts in one place:
 
 
-# %%
+# %% tags=["recorded"]
 class Transformer(nn.Module):
     def __init__(self, vocab_size, layers=2, d_model=64, heads=4, d_ff=256):
         super().__init__()
@@ -377,7 +399,7 @@ print(f"sees later letters: {bool(peeks(model))}; change by padding: {change:.0e
 # line, and clipped gradients (lesson 02).
 
 
-# %%
+# %% tags=["recorded"]
 def loss_of(model, batch):
     memory = model.encode(batch.input_ids, batch.attention_mask)  # (batch, source, …)
     read = shift_right(batch.labels)  # (batch, target)
@@ -386,9 +408,14 @@ def loss_of(model, batch):
     return F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())  # skips −100
 
 
-def train(model, what, steps=300, stop=None, draw=random_pairs):  # stop: end earlier
+# %% [markdown]
+# The loop takes 300 steps, unless `stop` ends it earlier:
+
+
+# %% tags=["recorded"]
+def train(model, what, steps=300, stop=None, draw=random_pairs, seed=0):
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
-    rng, losses = random.Random(0), []
+    rng, losses = random.Random(seed), []
     for step in progress(range(1, (stop or steps) + 1), what):
         rate = min(step / 50, (steps + 1 - step) / (steps - 49))  # up to 1, then down
         optimizer.param_groups[0]["lr"] = 3e-3 * rate
@@ -436,7 +463,7 @@ plots.lines(
 # batch at once; whatever follows the first `EOS` does not count.
 
 
-# %%
+# %% tags=["recorded"]
 @torch.no_grad()
 def greedy(model, input_ids, attention_mask, max_length=12, bos=1, eos=2):
     memory = model.encode(input_ids, attention_mask)  # computed once
@@ -450,6 +477,11 @@ def greedy(model, input_ids, attention_mask, max_length=12, bos=1, eos=2):
     return written[:, 1:]  # without BOS
 
 
+# %% [markdown]
+# For words, in and out:
+
+
+# %% tags=["recorded"]
 def reverse(model, words):
     batch = collate([(to_ids(word), []) for word in words], BOS, EOS, PAD)
     texts = []
@@ -470,7 +502,7 @@ for word, written in zip(tried, reverse(model, tried), strict=True):
 # %% [markdown]
 # And 500 random strings of 4 to 10 letters, nearly all of them never seen in training:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["recorded"]
 rng = random.Random(-1)
 test = ["".join(rng.choices(LETTERS, k=rng.randint(4, 10))) for _ in range(500)]
 
@@ -481,6 +513,10 @@ def share_right(model):
     return sum(right) / len(right)
 
 
+# %% [markdown]
+# Our trained model:
+
+# %% tags=["nbval-ignore-output"]
 expect("Reversed without a mistake", share_right(model), 0.93, 1)
 
 # %% [markdown]
@@ -489,47 +525,57 @@ expect("Reversed without a mistake", share_right(model), 0.93, 1)
 # ### 4.3 A fair comparison
 #
 # How good is that? Lesson 02 has two rivals: a recurrent net that hands one vector to its decoder, and Bahdanau's,
-# which looks back at all of them. Both are built here with about as many parameters, and see the same batches in the
-# same order, at the same rate.
+# which looks back at all of them. Both are built here with about as many parameters. The fourth is the Transformer
+# wired as in the paper, with post-norm, to see what our one changed wire is worth.
+
+
+# %% tags=["recorded"]
+NETS = "one vector", "recurrent, looks back", "Transformer", "post-norm, the paper's"
+
+
+def untrained(name):
+    if name == "Transformer":
+        return Transformer(len(vocabulary))
+    if name == "post-norm, the paper's":
+        sizes = 64, 4, 256  # d_model, heads, d_ff
+        block = BlockConfig.of_sizes(*sizes, norm_first=False, position="sinusoidal")
+        return LibraryTransformer(TransformerConfig(len(vocabulary), block, 2, 2))
+    attention = "additive" if name == "recurrent, looks back" else None
+    return Seq2Seq(Seq2SeqConfig(len(vocabulary), d_model=112, attention=attention))
+
+
+# %% [markdown]
+# Guess first:
 
 # %%
 predict(
-    "reverse-rivals", "Which of the three reverse nearly all strings correctly?",
+    "reverse-rivals", "Which of the first three reverse nearly all strings correctly?",
     "the Transformer alone", "the Transformer and the net that looks back", "all three",
 )
 
 # %% [markdown]
-# Train both:
-
-# %% tags=["nbval-ignore-output"]
-from txlib.models import Seq2Seq, Seq2SeqConfig
-
-rivals = {}
-for name, attention in ("one vector", None), ("recurrent, looks back", "additive"):
-    torch.manual_seed(0)
-    config = Seq2SeqConfig(len(vocabulary), d_model=112, attention=attention)
-    rivals[name] = Seq2Seq(config)
-    train(rivals[name], name)
-for name, rival in {**rivals, "Transformer": model}.items():
-    size = sum(weight.numel() for weight in rival.parameters())
-    print(f"{name:22} {size:,} parameters: {share_right(rival):.0%} right")
-one_vector = share_right(rivals["one vector"])
-expect("One vector", one_vector, 0.3, 0.8)
-
-# %% [markdown]
-# Now compare with your guess.
+# `python data/reversal.py 0 1 2` has trained each of them from three starts, with `train`, in a few minutes. In each
+# start, all see the same batches in the same order, at the same rate.
 
 # %%
+recorded = json.loads((DATA / "reversal.json").read_text())
+for name in NETS:
+    size = sum(weight.numel() for weight in untrained(name).parameters())
+    shares = " ".join(f"{share:6.1%}" for share in recorded["reversed"][name].values())
+    print(f"{name:22} {size:,} parameters; reversed {shares}")
 predicted(
     "reverse-rivals", "the Transformer and the net that looks back",
     "Looking back is what counts, with or without recurrence.",
 )
 
 # %% [markdown]
-# One vector reverses about seven strings in ten. Both nets that look back reverse nearly all. So this table (one seed)
-# does not say that recurrence fails. It says that looking back is enough: the Transformer has dropped the recurrence,
-# and loses nothing here. What it gains is time in training, since it computes all positions of a string at once (lesson
-# 02 §7). And reversing suits the recurrent net: its next look is always one to the left of the last one.
+# One vector reverses about seven strings in ten, from each start. All nets that look back reverse nearly all. So this
+# table does not say that recurrence fails. It says that looking back is enough: the Transformer has dropped the
+# recurrence, and loses nothing here. What it gains is time in training, since it computes all positions of a string at
+# once (lesson 02 §7). And reversing suits the recurrent net: its next look is always one to the left of the last one.
+#
+# The two wirings of the Transformer tie. With two blocks and a warm-up, post-norm learns as well. We chose pre-norm for
+# what lesson 07 measured: it also learns at high rates without a warm-up.
 
 # %% [markdown]
 # ## 5 See it work: where does the decoder look?
@@ -703,8 +749,8 @@ expect("Right among 500, without positions", share_right(unplaced), 0, 0.15)
 
 # %%
 write_module(
-    "my_transformer.py", sinusoids, MultiHeadAttention, FeedForward, Block, Stack,
-    Embedding, readable, causal, Transformer, shift_right, greedy,
+    "my_transformer.py", sinusoids, split, MultiHeadAttention, FeedForward, Block,
+    Stack, Embedding, readable, causal, Transformer, shift_right, greedy,
 )
 
 # %% [markdown]
@@ -729,17 +775,13 @@ prove_equal(ours, theirs, what="The cells' logits and the file's")
 # methods take further masks.
 
 # %%
-from txlib.layers import BlockConfig
-from txlib.models import Transformer as LibraryTransformer
-from txlib.models import TransformerConfig
-
 show_source(LibraryTransformer.encode, LibraryTransformer.decode)
 
 # %% [markdown]
 # Do the same weights give the same logits there?
 
 # %%
-block = BlockConfig.of_sizes(d_model=64, heads=4, d_ff=256, position="sinusoidal")
+block = BlockConfig.of_sizes(64, 4, 256, position="sinusoidal")
 library = LibraryTransformer(TransformerConfig(len(vocabulary), block, 2, 2)).eval()
 library.load_state_dict(model.state_dict())
 with torch.no_grad():
@@ -752,8 +794,7 @@ prove_equal(ours, theirs, tolerance=1e-4, what="Your logits and the library's")
 # Where do the two differ? (If you see no list of parts, run the cell.)
 
 # %%
-post = BlockConfig.of_sizes(64, 4, 256, norm_first=False, position="sinusoidal")
-paper = LibraryTransformer(TransformerConfig(len(vocabulary), post, 2, 2))
+paper = untrained("post-norm, the paper's")
 explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library})
 
 # %% [markdown]

@@ -5,10 +5,10 @@ Each function returns a `txlib.plots.Picture`.
 
 from txcourse.figures.bert import architectures, head_kinds, input_sum, readers, task_heads
 from txcourse.figures.decoder import decoders, shared_heads
-from txcourse.figures.diagrams import memory_tape, multihead
+from txcourse.figures.diagrams import influence, memory_tape, multihead
 from txcourse.figures.experts import experts
 from txcourse.figures.flash import roofline, tiles
-from txcourse.figures.generation import candidates, choices
+from txcourse.figures.generation import beams, candidates, choices
 from txcourse.figures.language import next_token, plane
 from txcourse.figures.layers import block, stream, vectors
 from txcourse.figures.learning import before_and_after, valley
@@ -25,6 +25,7 @@ __all__ = [
     "architectures",
     "areas",
     "before_and_after",
+    "beams",
     "block",
     "candidates",
     "choices",
@@ -37,6 +38,7 @@ __all__ = [
     "four_readers",
     "halting",
     "head_kinds",
+    "influence",
     "input_sum",
     "isoflops",
     "magnitudes",

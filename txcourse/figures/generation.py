@@ -1,15 +1,18 @@
 """Writing: what the next token may be, what a sampler makes of it, and which one was chosen."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from txcourse.figures.shapes import PALE, box
 from txlib.plots.picture import GRAY, PALETTE, SEQUENTIAL, WIDEST, Picture, drawing, headline, panels, words_on
 from txlib.plots.ticks import ROUND
 
 Shares = Sequence[float]
+CENTERED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
 
 
 def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt: str) -> Picture:
@@ -72,6 +75,40 @@ def candidates(
             axes.xaxis.set_major_locator(MaxNLocator(nbins=3, steps=ROUND))
             axes.set_title(name, fontweight="normal", fontsize=11)
         figure.supxlabel("gray: the model's own; blue: what is drawn from", x=0.99, ha="right", fontsize=9, color=GRAY)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def beams(steps: Sequence[Sequence[tuple[int, str, float]]], num_beams: int, *, title: str, alt: str) -> Picture:
+    """A beam search from left to right: which hypotheses are lengthened, and which are dropped.
+
+    Args:
+        steps: for each step, the extensions: which of the hypotheses kept before it lengthens (the likeliest is 0),
+            its token, and the token's probability.
+        num_beams: how many hypotheses are kept at each step.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    rows = max(map(len, steps))
+    with drawing():
+        figure, (axes,) = panels(width=2.3 + 2.1 * len(steps), height=0.7 + 0.72 * rows)
+        axes.set(xlim=(-0.45, len(steps) + 0.5), ylim=(-0.6, rows - 0.4))
+        axes.axis("off")
+        kept = [(0.0, (rows - 1) / 2, 1.0)]  # where they are drawn, and the product so far
+        box(axes, *kept[0][:2], 0.5, 0.45, "<bos>", pad=0.03)
+        for column, step in enumerate(steps, start=1):
+            shift = (rows - len(step)) / 2
+            grown = [(float(column), rows - 1 - shift - i, kept[old][2] * p) for i, (old, _, p) in enumerate(step)]
+            best = sorted(grown, key=lambda each: -each[2])[:num_beams]
+            for (old, token, p), (x, y, product) in zip(step, grown, strict=True):
+                stays = (x, y, product) in best
+                color = PALETTE[0] if stays else GRAY
+                start, end = (kept[old][0] + 0.28, x - 0.28), (kept[old][1], y)
+                axes.plot(start, end, color=color, linewidth=2 if stays else 1, alpha=1.0 if stays else 0.6)
+                fill, ink = (PALETTE[0], "white") if stays else (PALE, "black")
+                box(axes, x, y, 0.5, 0.45, f"{token}\n{product:.2f}", fill, pad=0.03, color=ink, fontsize=9)
+                middle = (sum(start) / 2, sum(end) / 2)
+                axes.text(*middle, f"{p:g}", color=color, backgroundcolor="white", **CENTERED)
+            kept = best
         headline(figure, title)
         return Picture(figure, alt)
 

@@ -17,30 +17,35 @@ BRANCH, WIDTH, HEIGHT = 1.36, 1.75, 0.5  # of a sub-layer's box: how far to the 
 FIRST, UNIT = 1.98, 1.62  # where the lowest sub-layer leaves the stream, and the next one above it
 
 
-def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: str) -> Picture:
-    """The Transformer from bottom to top, wired post-norm as in the paper (Vaswani et al. 2017, figure 1).
+def encoder_decoder(
+    *, source: str, shifted: str, target: str, title: str, alt: str, norm_first: bool = False
+) -> Picture:
+    """The Transformer from bottom to top, wired post-norm as in the paper (Vaswani et al. 2017, figure 1), or pre-norm.
 
-    Beside it, one sub-layer wired post-norm and pre-norm (Xiong et al. 2020, figure 1).
+    Next to the former, one sub-layer wired post-norm and pre-norm (Xiong et al. 2020, figure 1).
 
     Args:
         source: what the encoder reads. shifted: what the decoder reads. target: what the decoder is to write.
+        norm_first: the norm is on each branch, and one more on top of each stack.
         title: what to see. alt: the same for a reader who cannot see it.
     """
     attend, think = ("multi-head\nself-attention", ATTENTION), ("feed-forward", FEED_FORWARD)
     cross = ("multi-head\ncross-attention", MEMORY)
     with drawing():
-        figure, (axes,) = panels(width=9.8, height=8.6)
-        axes.set(xlim=(0.1, 9.95), ylim=(-0.15, 8.35), aspect="equal")
+        figure, (axes,) = panels(width=7.4 if norm_first else 9.8, height=8.6)
+        axes.set(xlim=(0.1, 7.5 if norm_first else 9.95), ylim=(-0.15, 8.35), aspect="equal")
         axes.axis("off")
-        top = _stack(axes, ENCODER, source, [attend, think])
-        end = _stack(axes, DECODER, shifted, [("causal multi-head\nself-attention", ATTENTION), cross, think])
+        top = _stack(axes, ENCODER, source, [attend, think], norm_first)
+        end = _stack(
+            axes, DECODER, shifted, [("causal multi-head\nself-attention", ATTENTION), cross, think], norm_first
+        )
         _memory(axes, top, FIRST + UNIT + 0.62)
         _output(axes, end, target)
-        _zoom(axes, 4.35, "post-norm, the paper's:", "norm(x + sublayer(x))", norm_first=False)
-        _zoom(axes, 0.75, "pre-norm, ours:", "x + sublayer(norm(x))", norm_first=True)
-        note = "one more norm on\ntop of each stack"
-        note = "one more norm on\ntop of each stack"
-        axes.text(ZOOM - 0.16, 3.05, note, ha="right", va="center", color=GRAY, fontsize=9)
+        if not norm_first:
+            _zoom(axes, 4.35, "post-norm, the paper's:", "norm(x + sublayer(x))", norm_first=False)
+            _zoom(axes, 0.75, "pre-norm, ours:", "x + sublayer(norm(x))", norm_first=True)
+            note = "one more norm on\ntop of each stack"
+            axes.text(ZOOM - 0.16, 3.05, note, ha="right", va="center", color=GRAY, fontsize=9)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -96,10 +101,11 @@ def _label(axes: Axes, systems: Mapping[str, tuple[float, float]], highlight: st
         taken.append(text.get_window_extent())
 
 
-def _stack(axes: Axes, stream: float, words: str, parts: list[tuple[str, str]]) -> float:
+def _stack(axes: Axes, stream: float, words: str, parts: list[tuple[str, str]], norm_first: bool) -> float:
     """Words, embedding, positions and the block that is repeated; gives the height at which its stream leaves it."""
     top = FIRST + UNIT * len(parts) + 0.06
-    corner, size = (stream - BRANCH - WIDTH / 2 - 0.2, FIRST - 0.2), (BRANCH + WIDTH / 2 + 0.75, top - FIRST + 0.12)
+    corner = stream - BRANCH - WIDTH / 2 - 0.2, FIRST - 0.2
+    size = BRANCH + WIDTH / 2 + 0.75, top - FIRST + (-0.18 if norm_first else 0.12)
     style: dict[str, Any] = {"facecolor": "#f4f4f4", "edgecolor": "#bdbdbd", "zorder": 0}
     axes.add_patch(FancyBboxPatch(corner, *size, "round,pad=0.06", **style))
     axes.text(corner[0] + 0.04, corner[1] + size[1] - 0.02, "N ×", ha="left", va="top", fontsize=12, fontweight="bold")
@@ -109,12 +115,15 @@ def _stack(axes: Axes, stream: float, words: str, parts: list[tuple[str, str]]) 
     axes.plot([stream, stream], [0.86, top + 0.04], color=STREAM, linewidth=5, solid_capstyle="butt", zorder=1)
     _positions(axes, stream, 1.3)
     for number, (text, color) in enumerate(parts):
-        _sublayer(axes, stream, FIRST + UNIT * number, text, color, asks=number == 1 and len(parts) == 3)
+        asks = number == 1 and len(parts) == 3
+        _sublayer(axes, stream, FIRST + UNIT * number, text, color, asks=asks, norm_first=norm_first)
+    if norm_first:
+        _norm(axes, stream, top - 0.02)
     return top
 
 
-def _sublayer(axes: Axes, stream: float, bottom: float, text: str, color: str, *, asks: bool) -> None:
-    """One sub-layer beside its stream, added to it again, and the norm across the stream."""
+def _sublayer(axes: Axes, stream: float, bottom: float, text: str, color: str, *, asks: bool, norm_first: bool) -> None:
+    """One sub-layer beside its stream, added to it again; and the norm, on the branch or across the stream."""
     middle = stream - BRANCH
     inputs = [0.0] if asks or text == "feed-forward" else [-0.45, 0.0, 0.45]
     axes.plot([stream, middle + min(inputs)], [bottom + 0.1] * 2, color=GRAY, linewidth=1.5, zorder=1)
@@ -126,7 +135,14 @@ def _sublayer(axes: Axes, stream: float, bottom: float, text: str, color: str, *
     axes.plot([middle, middle], [bottom + 0.9, bottom + 1.06], color=GRAY, linewidth=1.5, zorder=1)
     arrow(axes, (middle, bottom + 1.06), (stream - 0.13, bottom + 1.06), head=10)
     _plus(axes, stream, bottom + 1.06)
-    box(axes, stream, bottom + 1.38, 0.62, 0.2, "norm", NORM, fontsize=10)
+    if norm_first:
+        _norm(axes, stream - 0.5, bottom + 0.1, 0.45)
+    else:
+        _norm(axes, stream, bottom + 1.38)
+
+
+def _norm(axes: Axes, x: float, y: float, width: float = 0.62) -> None:
+    box(axes, x, y, width, 0.2, "norm", NORM, fontsize=10)
 
 
 def _plus(axes: Axes, x: float, y: float) -> None:
@@ -176,11 +192,11 @@ def _zoom(axes: Axes, bottom: float, name: str, rule: str, *, norm_first: bool) 
     lower, join = (0.98, 1.7) if norm_first else (0.62, 1.25)
     if norm_first:
         arrow(axes, (middle, bottom), (middle, bottom + 0.22), head=9)
-        box(axes, middle, bottom + 0.38, 0.62, 0.2, "norm", NORM, fontsize=10)
+        _norm(axes, middle, bottom + 0.38)
         arrow(axes, (middle, bottom + 0.53), (middle, bottom + 0.73), head=9)
     else:
         arrow(axes, (middle, bottom), (middle, bottom + 0.36), head=9)
-        box(axes, ZOOM, bottom + 1.68, 0.62, 0.2, "norm", NORM, fontsize=10)
+        _norm(axes, ZOOM, bottom + 1.68)
     box(axes, middle, bottom + lower, 1.2, 0.36, "sub-layer", ATTENTION, fontsize=10)
     axes.plot([middle, middle], [bottom + lower + 0.2, bottom + join], color=GRAY, linewidth=1.5, zorder=1)
     arrow(axes, (middle, bottom + join), (ZOOM - 0.13, bottom + join), head=10)

@@ -23,3 +23,16 @@ def test_candidates_draw_before_and_after_and_name_tokens_once():
     assert [bar.get_width() for bar in picture.axes[0].patches] == [0.6, 0.4, 1.0, 0.0]
     assert len({axes.get_xlim() for axes in picture.axes}) == 1 and picture.axes[0].get_xlim()[1] > 1
     assert repr(picture) == "Picture: Bars"
+
+
+def test_beams_keep_the_largest_products():
+    steps = [[(0, "The", 0.6), (0, "A", 0.4)], [(0, "king", 0.3), (1, "man", 0.9), (1, "ship", 0.05)]]
+    (axes,) = figures.beams(steps, num_beams=2, title="t", alt="a").axes
+    words = {text.get_text(): text.get_color() for text in axes.texts}
+    assert words["man\n0.36"] == words["king\n0.18"] == "white" != words["ship\n0.02"]
+
+
+def test_beams_lengthen_the_likeliest_as_number_0():
+    steps = [[(0, "A", 0.4), (0, "The", 0.6)], [(0, "king", 0.5)]]
+    (axes,) = figures.beams(steps, num_beams=2, title="t", alt="a").axes
+    assert "king\n0.30" in [text.get_text() for text in axes.texts]

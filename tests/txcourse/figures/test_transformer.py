@@ -25,6 +25,13 @@ def test_every_sub_layer_has_its_norm_and_its_sum(drawn):
     assert words.count("positions") == words.count("N ×") == 2
 
 
+def test_pre_norm_has_a_norm_on_each_branch_and_on_top_of_each_stack():
+    drawn = figures.encoder_decoder(source="s", shifted="i", target="t", title="t", alt="a", norm_first=True).axes[0]
+    norms = [text.get_position()[0] for text in drawn.texts if text.get_text() == "norm"]
+    on_streams = [x for x in norms if x in (transformer.ENCODER, transformer.DECODER)]
+    assert len(norms) == 2 + 3 + 2 and len(on_streams) == 2
+
+
 def test_the_memory_leaves_the_top_of_the_whole_encoder(drawn):
     outlines = [patch for patch in drawn.patches if isinstance(patch, FancyBboxPatch) and patch.get_zorder() == 0]
     encoder = min(outlines, key=lambda patch: patch.get_x())

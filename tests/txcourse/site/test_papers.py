@@ -100,5 +100,5 @@ def test_links_are_those_that_the_lessons_give(known):
 def test_the_page_links_each_part(everything):
     text = page(COURSE)
     assert "(paper-vaswani-et-al-2017)=" in text
-    assert "- §3.2.3: [04 · 10 Summary](#lesson-04-10), {py:obj}`causal <txlib.attention.causal>`" in text
+    assert "- §3.2.3: [04 · 9 Summary](#lesson-04-9), {py:obj}`causal <txlib.attention.causal>`" in text
     assert text.index("**Abnar") < text.index("**van den Oord") < text.index("**Vaswani")
