@@ -1,6 +1,6 @@
-"""Write checkpoints/games-de-en/recipes.json: the course of two finished runs of `txlib train translation`.
+"""Write checkpoints/games-de-en/recipes.json: the course of finished runs of `txlib train translation`.
 
-    python data/two_recipes.py runs/tiny runs/paper
+    python data/two_recipes.py runs/tiny runs/paper runs/paper-long
 
 It copies each run's `model/result.json`, and from `metrics.csv` the training loss as means of 50 steps.
 """
@@ -26,5 +26,5 @@ def summary(run: Path) -> dict:
 
 
 if __name__ == "__main__":
-    runs = [summary(Path(folder)) for folder in sys.argv[1:]]
-    OUT.write_text(json.dumps({run["preset"]: run for run in runs}, indent=1) + "\n")
+    runs = {Path(folder).name: summary(Path(folder)) for folder in sys.argv[1:]}
+    OUT.write_text(json.dumps(runs, indent=1) + "\n")

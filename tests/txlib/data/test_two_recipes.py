@@ -30,7 +30,12 @@ def test_a_curve_is_the_means_of_whole_stretches(two_recipes, tmp_path):
 
 def test_the_shipped_runs_differ_in_their_recipe_only(two_recipes):
     runs = json.loads((shipped("games-de-en") / "recipes.json").read_text())
-    assert runs.keys() == {"tiny", "paper"}
-    tiny, paper = runs.values()
+    assert runs.keys() == {"tiny", "paper", "paper-long"}
+    tiny, paper, longer = runs.values()
     assert (tiny["steps"], tiny["seed"], tiny["step"]) == (paper["steps"], paper["seed"], paper["step"])
+    assert {name: longer[name] for name in ("preset", "parameters", "seed")} == {
+        name: paper[name] for name in ("preset", "parameters", "seed")
+    }
+    of_longer, of_tiny = longer["steps"] * paper["cpu_seconds"] / paper["steps"], tiny["cpu_seconds"]
+    assert of_longer == pytest.approx(of_tiny, rel=0.02), "the same time for both recipes"
     assert shipped("games-de-en") / "recipes.json" == two_recipes.OUT
