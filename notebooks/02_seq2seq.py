@@ -356,9 +356,9 @@ predicted("open-road", "held and identity")
 # %% [markdown]
 # Gates that keep nothing do not help: `shut` forgets like the plain net. And a net without any gate remembers, if it
 # starts from the identity. So it is not gates as such. What counts is that the gradient reaches the first word *at the
-# start*. (After training it need not any more: in the `identity` nets it is then as small as in the plain ones.) Gates
-# are one way to an open road, and one that a net can open for itself: a new GRU's gates are half open, little gets
-# through, but enough to learn to open them.
+# start*. (After training it need not any more: in the `identity` nets it is then at most 2 in 10,000.) Gates are one
+# way to an open road, and one that a net can open for itself: a new GRU's gates are half open, little gets through, but
+# enough to learn to open them.
 
 # %% [markdown]
 # ## 4 One net reads, another writes
@@ -605,9 +605,9 @@ expect("Right letters of 16, attention", letters_right(attending, 16), 0.7, 1.0)
 # ### Does it help to look back, or only to have more?
 #
 # The new net differs in three ways: it has 8,256 parameters more, it uses all states instead of two, and it *chooses*
-# among them. Two rivals tell these apart. The first is the net with one vector, made wider: 72 numbers instead of 64,
-# and more parameters than attention needs. The second is the net with attention itself, except that every state gets
-# the same weight, whatever is to be written. Guess which of them comes closer to attention.
+# among them. Two rivals tell these apart. The first is the net with one vector, but wider: 72 numbers instead of 64, and
+# more parameters than attention has. The second is the net with attention, but every state gets the same weight,
+# whatever is to be written. Guess which of them comes closer to attention.
 
 # %% tags=["recorded"]
 class Even(Attending):
@@ -638,7 +638,7 @@ plots.lines(
 
 # %% [markdown]
 # Neither rival is enough. Of sixteen letters, one vector gets 23 to 25% right, the wider net 26 to 28%, and the mean of
-# all states 24%. Attention gets about 94%. So what helps is neither more parameters nor more states: it is to choose.
+# all states 24%. Attention gets 93 to 94%. So what helps is neither more parameters nor more states: it is to choose.
 # Up to the longest rows of the training, the gap grows with the length. At 24 letters all get worse: none has met so
 # long a row.
 #
@@ -658,7 +658,7 @@ weights_of_row = torch.stack(weights, dim=1)[0]  # (target, source)
 # %% jupyter={"source_hidden": true}
 letters = [LETTERS[id - 4] for id in row.input_ids[0, :-1].tolist()]
 plots.heatmap(
-    weights_of_row, rows=[*reversed(letters), "⟨end⟩"], columns=[*letters, "⟨end⟩"], size=0.5,
+    weights_of_row, rows=[*reversed(letters), "⟨end⟩"], columns=[*letters, "⟨end⟩"], size=0.5, bar="weight",
     title="It goes through the row backward", xlabel="looks at", ylabel="is to write",
     alt="Attention weights of eight letters written backward: the largest weight of each row lies on or next to the "
     "diagonal from the top right to the bottom left.",
@@ -715,7 +715,7 @@ for index in random.Random(0).sample(range(len(german)), 3):
 
 # %% [markdown]
 # Both models have learned how sentences of these games sound. Which translations are good must not be a matter of
-# taste, so here is a rule: a translation is *good* if at least half of its words occur in the human's, and at least
+# taste. So here is a rule: a translation is *good* if at least half of its words occur in the human's, and at least
 # half of the human's words in it. The rule is strict with long sentences. A second measure is not: the loss per token,
 # given the right beginning. (It is in natural logarithms; the unit is called a **nat**. Blind guessing among 4,000
 # tokens has $\ln 4000 = 8.3$.)
@@ -821,7 +821,7 @@ print(f"{crossed} of {len(maps)} pairs have a crossing")
 count, _, (source, target), a = max(maps, key=lambda one: one[:2])
 plots.heatmap(
     a, rows=pieces(target), columns=pieces(source), numbers=False, size=0.4, bar="weight",
-    title=f"Most crossings: {count}", xlabel="looks at", ylabel="is to write",
+    title=f"Reordered: {count} crossings", xlabel="looks at", ylabel="is to write",
     alt="Attention weights of Sie dürfen sich dem Imperator nicht nähern and You may not approach the Emperor. not "
     "looks at nicht, near the end; Emperor, later, looks back at Imperator, before it.",
 )
@@ -845,8 +845,8 @@ batch = collate([pair for pair in test_ids if len(pair[0]) == 8], BOS, EOS, PAD)
 real = batch.labels >= 0  # (batch, target): not padding
 for kind, (name, library) in zip((Translator, Attending), models.items()):
     mine, theirs = kind(len(vocabulary), 160), library.state_dict()
-    names = {key: key.replace("_layers.0.cell", "") for key in theirs}
-    mine.load_state_dict({names[key]: theirs[key] for key in theirs})
+    mine.load_state_dict({key.replace("_layers.0.cell", ""): value
+                          for key, value in theirs.items()})
     with torch.no_grad():
         logits, _ = decode(mine, batch.decoder_input_ids, mine.encode(batch.input_ids))
         of_library = library(batch.input_ids, labels=batch.labels).logits
@@ -908,8 +908,8 @@ figures.reach(
 # The field's measure is **BLEU**: how many runs of up to four words a translation shares with a human's, from 0 to 100
 # (lesson 09 builds it). Bahdanau et al. (2015, Table 1) trained on English and French: with sentences of up to 50
 # words, one vector reached 17.8, attention 26.8. Sutskever et al. (2014) got 34.8 without attention, but with five deep
-# LSTMs of 384 M parameters each, 12 million sentence pairs, and the source written backward, so that its beginning is
-# fresh. The table of 2017, from ByteNet to the Transformer, is in [lesson 09, section 7.3](09_translation.ipynb).
+# LSTMs of 384 M parameters each and 12 million sentence pairs. The table of 2017, from ByteNet to the Transformer, is
+# in [lesson 09, section 7.3](09_translation.ipynb).
 #
 # What if only the kind of net differs? `benchmarks/translators.py` gave eight of them the same 29,000 sentence pairs
 # (Multi30k: descriptions of pictures, German to English), 2.8 million parameters each, within 4% (the GRU with one
@@ -1002,9 +1002,9 @@ figures.reach(
 # %% [markdown]
 # ## 9 Summary
 #
-# - A recurrent net reads a sequence of any length into a state of fixed width. Every step changes the state, and
-#   multiplies the gradient. A net learns to keep what is far back only if its start lets the gradient through; gates
-#   are one way, a start from the identity is another.
+# - A recurrent net reads a sequence of any length into a state of fixed width. Every step multiplies the gradient. A
+#   net learns to keep what is far back only if its start lets the gradient through; gates are one way, a start from the
+#   identity is another.
 # - An encoder and a decoder with one context vector can reverse four letters, and fail at sixteen: one vector has to
 #   hold them all. More parameters hardly help, nor does the mean of all states: it takes attention, which chooses.
 # - Attention keeps all states, and mixes a context for each word that is written: score, softmax, average. It finds
