@@ -522,12 +522,12 @@ figures.before_and_after(
     names=["before training", "after 600 steps"], xlabel="German sentence", ylabel="English sentence",
     title="Training lights up the diagonal: partners find each other",
     alt="Two 32 by 32 tables of probabilities, each with its scale. Before training the largest is below 0.1, and the "
-    "diagonal cannot be seen. After training the scale goes to 1, and about seven rows in ten have their largest "
-    "probability on the diagonal.",
+    "diagonal cannot be seen. After training the scale goes to 1, and most rows have their largest probability "
+    "on the diagonal.",
 )
 
 # %% [markdown]
-# It wins about seven rounds of ten. But what did it learn? Let our English sentence look at its German partner.
+# It wins about two rounds of three. But what did it learn? Let our English sentence look at its German partner.
 
 # %% tags=["nbval-ignore-output"]
 english, german = words(our_pair[1]), words(our_pair[0])
@@ -787,14 +787,14 @@ predict(
 )
 
 # %% [markdown]
-# Each length is measured seven times; the fastest counts. What does each doubling do to the time, where the square says
+# Each length is measured 15 times; the fastest counts. What does each doubling do to the time, where the square says
 # 4.0?
 
 # %% tags=["nbval-ignore-output"]
 import time
 
 
-def milliseconds(n, repeats=7):
+def milliseconds(n, repeats=15):
     q = k = v = torch.randn(1, 8, n, d)  # (batch, heads, n, d_k)
     times = []
     for _ in range(repeats):
