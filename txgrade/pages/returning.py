@@ -105,7 +105,7 @@ def give_back(
         results, title = book.latest(), book.title()
         if not anyway:
             _need_marked(results, out)
-            _need_new_pages(book, results, out)
+            _need_new_pages(book, out)
     pages = _Pages(out)
     returned = Returned()
     texts: dict[str, str | bytes] = {}
@@ -135,18 +135,15 @@ def _need_marked(results: list[Result], out: Path) -> None:
     waiting = [result.waiting for result in results if result.waiting]
     if waiting:
         raise ReturnError(
-            f"{plural(sum(waiting), 'answer')} of {plural(len(waiting), 'learner')} wait for a person: mark "
+            f"{plural(sum(waiting), 'answer')} of {plural(len(waiting), 'learner')} "
+            f"{'waits' if sum(waiting) == 1 else 'wait'} for a person: mark "
             f"them by txgrade review --out {out}, or say --anyway"
         )
 
 
-def _need_new_pages(book: Gradebook, results: list[Result], out: Path) -> None:
+def _need_new_pages(book: Gradebook, out: Path) -> None:
     """Refuse to return pages from before a mark."""
-    last = book.last_finished()
-    marks = [
-        review.time for result in results for task in result.tasks for review in book.reviews(task.id, task.answer_hash)
-    ]
-    if any(time > last for time in marks):
+    if book.last_marked() > book.last_finished():
         raise ReturnError(f"marks in {out} are newer than its pages: grade again, or say --anyway")
 
 

@@ -15,7 +15,7 @@ import sqlalchemy as sql
 from txgrade.records.ledger import GradebookError, Ledger
 from txgrade.records.people import person, read_name, turned
 from txgrade.records.result import Result, result_from
-from txgrade.records.tables import ANSWERS, ASSIGNMENTS, FINISHED, RESULTS, RUNS, SEEDS
+from txgrade.records.tables import ANSWERS, ASSIGNMENTS, FINISHED, MARKS, RESULTS, RUNS, SEEDS
 from txgrade.seeds import GRADING_SEEDS, PUBLIC_SEEDS
 
 
@@ -226,6 +226,13 @@ class Grades(Ledger):
         """Return when the last run ended that came to its end; all pages are from then or before."""
         with self.transaction() as connection:
             return connection.execute(sql.select(sql.func.max(FINISHED.c.time))).scalar() or ""
+
+    def last_marked(self) -> str:
+        """Return when a person last gave points, changed a rubric or answered a request; '' if nobody has."""
+        name = self.assignment_name()
+        with self.transaction() as connection:
+            latest = (sql.select(sql.func.max(table.c.time)).where(table.c.assignment == name) for table in MARKS)
+            return max(connection.execute(query).scalar() or "" for query in latest)
 
     def submission_named(self, name: str) -> str:
         """Return the submission of a name: its own, or what the roster knows its learner by, as an address or a login.

@@ -119,6 +119,7 @@ DECISIONS = sql.Table(  # answers to regrade requests
     Column("reason", Text, nullable=False),
     Column("by", Text, nullable=False),
 )
+MARKS = (REVIEWS, RUBRIC, DECISIONS)  # what people have said
 PUBLISHED = sql.Table(  # what the pages and tables of a finished run said, where it differs from the run before
     "published",
     TABLES,

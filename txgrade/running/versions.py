@@ -9,7 +9,7 @@ from txgrade.authoring.data import digest_of
 from txgrade.authoring.deal import Deal, DealError
 from txgrade.authoring.read import read_assignment
 from txgrade.records.result import Note
-from txgrade.submitting.finding import SubmissionFile
+from txgrade.submitting.finding import WHOSE, SubmissionFile
 from txgrade.submitting.reading import Submission
 
 MOST = 0.5  # of the submissions are dealt copies only where something was dealt
@@ -68,7 +68,7 @@ class Versions:
             return submission
         learners = self.deal.roster.find(file.file_name, file.number)
         if len(learners) != 1:
-            notes = tuple(note for note in submission.notes if note.kind != "other variant")  # it is judged by none
+            notes = tuple(note for note in submission.notes if note.kind in WHOSE)  # it is compared with no variant
             return replace(submission, status="unknown learner", answers={}, variant=None, notes=notes)
         if submission.copy in ("", self.deal.mark(learners[0])):
             return submission

@@ -15,6 +15,7 @@ import pytest
 from sample_results import ADA, ASSIGNMENT, BROKEN, NAMAE, RESULTS, ZOFIA
 
 from txgrade import cli
+from txgrade.marking.desk import override
 from txgrade.pages import gradescope, returning
 from txgrade.pages.exports import csv_text
 from txgrade.pages.returning import ReturnError, give_back
@@ -279,7 +280,7 @@ def test_return_writes_files(out, roster):
 
 def test_answers_that_wait_hold_everything_back(out, roster):
     for system, text in (("canvas", CANVAS), ("moodle", MOODLE)):
-        with pytest.raises(ReturnError, match="1 answer of 1 learner wait for a person: .* txgrade review .*--anyway"):
+        with pytest.raises(ReturnError, match="1 answer of 1 learner waits for a person: .* txgrade review .*--anyway"):
             give_back(system, out, roster(text))
     with Gradebook(out / "gradebook.sqlite", create=False) as book:
         book.review("essay", ZOFIA.tasks[-1].answer_hash, 3)
@@ -288,6 +289,19 @@ def test_answers_that_wait_hold_everything_back(out, roster):
     with Gradebook(out / "gradebook.sqlite") as book:
         book.finish_run(book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2)))
     give_back("canvas", out, roster(CANVAS))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_points_of_one_learner_hold_the_old_pages_back(out, roster, kept):
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        book.review("essay", ZOFIA.tasks[-1].answer_hash, 3)
+        book.finish_run(book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2)))
+    give_back("canvas", out, roster(CANVAS))
+    (out / "requests").mkdir()
+    (out / "requests" / "Ada Lovelace.md").write_text("# scores\nPlease look.\n", encoding="utf-8")
+    override(out, "Ada Lovelace", "scores", 2 if kept else 1, "As it is.")
+    with pytest.raises(ReturnError, match="marks in .* are newer than its pages: grade again"):
+        give_back("canvas", out, roster(CANVAS))
 
 
 def test_who_is_absent_is_said_and_when_there_is_nothing(out, roster, capsys):

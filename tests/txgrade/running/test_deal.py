@@ -137,6 +137,8 @@ def test_another_learner_s_right_answers_lose_exactly_the_tasks_that_vary(tmp_pa
     assert reasons[copier, "other copy"] == reasons[twin, "other copy"] == "the notebook was made for Ada Lovelace"
     assert "is judged by variant" in reasons[copier, "other variant"]
     assert {one for one, kind in reasons if kind.startswith("other")} == {copier, twin}
+    assert {kind for one, kind in reasons if one == "Nobody Known"} == {"not graded", "roster"}
+    assert not [kind for _, kind in reasons if kind == "earlier release"], "its checks were compared with no variant"
     gradebook = (results / "gradebook.sqlite").read_bytes()
     assert SECRET.encode() not in gradebook
     status, words, _ = txgrade(*arguments, "--roster", people)
