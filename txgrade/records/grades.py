@@ -162,10 +162,8 @@ class Grades(Ledger):
     ) -> Result | None:
         """Return the grade of exactly this file under exactly these conditions, without reviews; None if there is none.
 
-        `seeds` are the seeds themselves, or only how many. A file that could not be read (no hash) is never the same.
+        `seeds` are the seeds themselves, or only how many. What could not be read has an empty hash.
         """
-        if not submission_hash:
-            return None
         conditions = {
             "submission": submission,
             "submission_hash": submission_hash,

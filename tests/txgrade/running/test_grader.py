@@ -185,6 +185,23 @@ def test_after_a_review_only_its_page_is_made_anew(course, inbox, graded, tmp_pa
     assert "Half of it stands." in (out / "feedback" / "bob.html").read_text(encoding="utf-8")
 
 
+def test_who_handed_in_no_notebook_is_looked_at_once(course, inbox, graded, tmp_path, monkeypatch):
+    from txgrade.running import grader
+
+    out, more = (Path(shutil.copytree(each, tmp_path / each.name)) for each in (graded[0], inbox))
+    (more / "nothing").mkdir()
+    (more / "two").mkdir()
+    for name in ("a.ipynb", "b.ipynb"):
+        shutil.copy(inbox / "ada.ipynb", more / "two" / name)
+    assert grader.grade(course.source, more, out).fresh == 2
+    assert (rows(out)["nothing"]["status"], rows(out)["two"]["status"]) == ("no notebook", "several notebooks")
+    monkeypatch.setattr(grader, "make_reference", lambda *given: pytest.fail("the reference ran again"))
+    assert grader.grade(course.source, more, out).fresh == 0 and ledger(out)["nothing"] == 1
+    (more / "two" / "b.ipynb").unlink()
+    with pytest.raises(pytest.fail.Exception, match="the reference ran again"):
+        grader.grade(course.source, more, out)
+
+
 def test_a_withdrawn_submission_s_page_goes_and_its_grade_stays(course, inbox, graded, tmp_path):
     from txgrade.running.grader import grade
 
