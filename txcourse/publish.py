@@ -47,9 +47,13 @@ def publish(course: Path, to: Path) -> list[str]:
         UpdateError: git is missing or refuses.
     """
     course, to = course.resolve(), to.resolve()
+    _need_place(course, to)
     files = learner_files(course)
     need_no_answers(course, files)
-    git = _open_repository(course, to)
+    git = Git(to)
+    if not (to / ".git").exists():
+        to.mkdir(parents=True, exist_ok=True)
+        git("init", "--quiet", "--initial-branch", "main")
     for name in sorted(git.names("ls-files") - files.keys()):
         (to / name).unlink(missing_ok=True)
     for name, data in files.items():
@@ -198,23 +202,20 @@ def _instructors_pages(course: Path) -> set[str]:
     return {f"docs/{name}.md" for block in blocks for name in TOCTREE_ENTRY.findall(block)}
 
 
-def _open_repository(course: Path, to: Path) -> Git:
-    """Return git in the learners' repository, which is created if it is missing.
+def _need_place(course: Path, to: Path) -> None:
+    """Refuse a folder that is neither empty, nor a repository that was made here.
 
     Raises:
         PublishError: it may not be changed.
     """
     if to.is_relative_to(course) or course.is_relative_to(to):
         raise PublishError(f"{to} lies in the course, or around it: choose a folder beside it, e.g. --to ../learners")
-    git = Git(to)
     if not to.exists() or (to.is_dir() and not any(to.iterdir())):
-        to.mkdir(parents=True, exist_ok=True)
-        git("init", "--quiet", "--initial-branch", "main")
-        return git
+        return
+    git = Git(to)
     if not (to / ".git").exists():
         raise PublishError(f"{to} is no git repository: choose an empty folder, or one that txcourse publish made")
     if changed := git("status", "--porcelain").splitlines():
         raise PublishError(f"{to} has changes that are not committed ({changed[0][3:]}, …): commit or discard them")
     if git.names("ls-files") and not (to / MADE).is_file():
         raise PublishError(f"{to} was not made by txcourse publish: its files would be replaced; choose another folder")
-    return git

@@ -219,8 +219,10 @@ def review(
 
     need_no_links(out)
     if name is None:
-        if points is not None or reason:
-            raise ValueError("--points and --reason change one submission's points: name it, as grades.csv does")
+        if points is not None or reason or alike:
+            raise ValueError(
+                "--points, --reason and --alike change one submission's points: name it, as grades.csv does"
+            )
         with stopping("stopped. What you saved is kept."):
             if page:
                 from txgrade.marking.server import serve

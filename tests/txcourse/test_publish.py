@@ -133,7 +133,8 @@ def test_what_is_refused_changes_nothing(teacher, learners, spoil, problem):
     assert (git(learners, "rev-parse", "HEAD"), git(learners, "status", "--porcelain")) == before
 
 
-def test_a_folder_that_is_no_place_for_it(teacher):
+def test_a_folder_that_is_no_place_for_it(teacher, monkeypatch):
+    monkeypatch.setattr("txcourse.publish.need_no_answers", lambda *given: pytest.fail("the long search came first"))
     with pytest.raises(PublishError, match="lies in the course, or around it: choose a folder beside it"):
         publish(teacher, teacher / "learners")
     (teacher.parent / "full").mkdir()

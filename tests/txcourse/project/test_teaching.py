@@ -69,6 +69,19 @@ def commands():
     return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
 
 
+def test_what_learners_handed_in_stays_out_of_the_clone_s_history():
+    if not (COURSE / ".git").exists():
+        pytest.skip("not a clone")
+    words = {
+        word.rstrip("/") for line in commands() for word in line.split() if re.match(r"(inbox|handout|results)", word)
+    }
+    words |= {"people.secret", "inbox-canvas"}
+    ignored = subprocess.run(
+        ["git", "-C", COURSE, "check-ignore", *(f"{word}/x" for word in words)], capture_output=True
+    )
+    assert len(ignored.stdout.split()) == len(words) > 5
+
+
 def fill(path):
     """Answer the first task rightly but for its labels, the second one rightly, and the open one."""
     notebook = nbformat.read(path, as_version=4)

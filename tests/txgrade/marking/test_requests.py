@@ -180,6 +180,11 @@ def test_others_with_the_same_answer_lose_nothing(ask, out, browser, monkeypatch
     assert points(out) == {"l000": 1.5, "l001": 0, "l002": 1.5}
 
 
+def test_alike_without_a_name_is_refused(out, txgrade):
+    status, _, words = txgrade("review", "--alike", "--out", out)
+    assert status == 2 and "--alike change one submission's points: name it" in words
+
+
 def test_an_answer_and_its_points_are_one_transaction(ask, out, monkeypatch):
     ask("l001.md", "# scores\nPlease.\n")
 
