@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+import torch
 from jaxtyping import Float, Int
 from matplotlib.patches import Circle, Rectangle
 from torch import Tensor
 
 from txcourse.figures.shapes import PALE, arrow, box
+from txlib.plots.matrices import heatmap
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels
 
 LATER = "#f4f4f4"
@@ -104,3 +106,24 @@ def rearranging(
             axes.set_title(name, fontweight="normal", fontsize=10)
         headline(figure, title)
         return Picture(figure, alt)
+
+
+def weight_by_distance(
+    weights: Mapping[str, Float[Tensor, "batch head query key"]], *, title: str, alt: str, far: int = 8
+) -> Picture:
+    """The mean weight that each head gives to the key itself and to the `far` before it, of queries that have so many.
+
+    Args:
+        weights: name of the model → its attention weights.
+    """
+    rows: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        back = [weight.diagonal(-s, dim1=-2, dim2=-1)[..., far - s :].mean(dim=(0, 2)) for s in range(far + 1)]
+        for head, by_distance in enumerate(torch.stack(back, dim=-1)):
+            rows[f"{name}, head {head}"] = by_distance
+    columns = [str(-s) for s in range(far + 1)]
+    table = torch.stack([*rows.values()])
+    return heatmap(
+        table, title=title, alt=alt, rows=[*rows], columns=columns, xlabel="distance of the key", ylabel="",
+        numbers=False, size=0.3, bar="weight",
+    )  # fmt: skip

@@ -43,7 +43,7 @@ def lines(
         figure, (axes,) = panels(width=width, height=height)
         across: list[float] = []
         along: list[float] = []
-        for (name, values), color in zip(series.items(), PALETTE * 3, strict=False):
+        for (name, values), color in zip(series.items(), [*PALETTE, GRAY] * 3, strict=False):
             x, y = values if isinstance(values, tuple) else (range(1, len(values) + 1), values)
             over: dict[str, Any] = {"linestyle": (0, (4, 3)), "zorder": 3} if name in dashed else {}
             for run in np.atleast_2d(y):
@@ -155,18 +155,11 @@ def ranges(
         return Picture(figure, alt)
 
 
-def landscapes(
-    surfaces: Mapping[str, Sequence[Sequence[float]]],
-    *,
-    title: str,
-    alt: str,
-    dots: Mapping[str, Sequence[tuple[int, int]]] | None = None,
-) -> Picture:
+def landscapes(surfaces: Mapping[str, Sequence[Sequence[float]]], *, title: str, alt: str) -> Picture:
     """Losses as surfaces seen from above, side by side, with level lines and one color bar; a cross marks the middle.
 
     Args:
         surfaces: name → heights on a square grid from -1 to 1 along both directions.
-        dots: name → grid points (row, column) to mark.
         title: what to see. alt: the same for a reader who cannot see it.
     """
     every = np.concatenate([np.ravel(surface) for surface in surfaces.values()])
@@ -178,8 +171,6 @@ def landscapes(
             filled = axes.contourf(along, along, surface, levels, cmap=SEQUENTIAL)
             axes.contour(along, along, surface, levels, colors=GRAY, linewidths=0.5)
             axes.plot(0, 0, "x", color=PALETTE[1], markersize=8, markeredgewidth=2)
-            for row, column in (dots or {}).get(name, ()):
-                axes.plot(along[column], along[row], "o", color=PALETTE[1], markersize=4)
             axes.set(aspect="equal", xlabel="first direction", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
             axes.set_title(name, fontweight="normal", fontsize=11)
         all_axes[0].set_ylabel("second direction")
