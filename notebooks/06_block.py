@@ -9,7 +9,7 @@
 # - count a block's parameters and operations in your head.
 #
 # **You need** lessons 03 to 05. **It takes** about 65 minutes to read and try; all cells together run in about a
-# minute on a laptop. Most of that is five small language models, each with a part missing.
+# minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: attention alone does not go deep
@@ -19,10 +19,10 @@
 # attention layers and send a real sentence through, the one that we follow through these lessons. The word vectors are
 # random, as they are before any training.
 #
-# First, lesson 04's attention in one piece.
+# First the sentence, with a random vector for each word plus its position.
 
-# %%
-import math
+# %% tags=["recorded"]
+import json
 
 import torch
 import torch.nn.functional as F
@@ -32,11 +32,23 @@ from txlib import plots
 from txlib.attention import causal
 from txlib.data import translation
 from txlib.layers import sinusoidal
+from txlib.paths import DATA
 from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, progress, prove_equal
 from txcourse.lesson import show_source, write_module
 
+words = "the orcs have attacked the humans .".split()
+n, d_model, heads = len(words), 64, 4
 
+torch.manual_seed(0)
+table = {word: torch.randn(d_model) for word in words}
+vectors = torch.stack([table[word] for word in words])[None]  # (1, n, d_model)
+sent = vectors + sinusoidal(n, d_model)  # (1, n, d_model)
+
+# %% [markdown]
+# Next, lesson 04's attention in one piece.
+
+# %% tags=["recorded"]
 class MultiHeadAttention(nn.Module):
     def __init__(self, d_model, heads, bias=True):
         super().__init__()
@@ -60,25 +72,9 @@ class MultiHeadAttention(nn.Module):
 
 
 # %% [markdown]
-# And the sentence, with a random vector for each word plus its position.
-
-# %%
-pairs = translation("games", max_words=12).train
-english = [sentence for _, sentence in pairs]
-sentence = next(s for s in english if s == "The orcs have attacked the humans.")
-words = sentence.lower().replace(".", " .").split()
-n, d_model, heads = len(words), 64, 4
-
-torch.manual_seed(0)
-table = {word: torch.randn(d_model) for word in words}
-vectors = torch.stack([table[word] for word in words])[None]  # (1, n, d_model)
-sent = vectors + sinusoidal(n, d_model)  # (1, n, d_model)
-print(words)
-
-# %% [markdown]
 # Now twelve attention layers with random matrices. We keep what each layer hands to the next.
 
-# %%
+# %% tags=["recorded"]
 def attention_layer():
     layer = MultiHeadAttention(d_model, heads, bias=False)
     for weight in layer.parameters():
@@ -119,7 +115,7 @@ figures.vectors(
 # $\sqrt{1^2 + 1^2} / \sqrt{4^2 + 2^2} = 0.32$. The fraction is 1 if the words' mean is 0, so that they have nothing in
 # common, and 0 if they are all the same.
 
-# %%
+# %% tags=["recorded"]
 def apart(x):  # (..., n, d_model)
     mean = x.mean(dim=-2, keepdim=True)  # what all words have in common
     return ((x - mean).norm() / x.norm()).item()
@@ -155,8 +151,6 @@ for depth in (1, 2, 3):
 print("layers: 4   less than a millionth of the first:", pull(4) < 1e-6 * pull(1))
 
 # %% [markdown]
-# Four layers, and the gradient is a rounding error.
-#
 # There is a second thing that attention cannot do. Give it a sentence of *one* word. The softmax over one key is 1,
 # whatever the score. What remains are the value and the output projections: a matrix. And twelve matrices in a row are
 # one matrix. A linear map treats a sum as the sum of its parts, and that can be checked:
@@ -176,14 +170,13 @@ with torch.no_grad():
 prove_equal(of_sum, sum_of, tolerance=1e-4, what="f(a + b) and f(a) + f(b)")
 
 # %% [markdown]
-# So attention chooses *where* to look, but what it brings from there passes through matrices only. It moves
-# information; it does not process it. The block that this lesson builds fixes both. Each layer *adds* to what is there
-# instead of replacing it, and a small network does the work on each word.
+# So attention moves information; it does not process it. The block that this lesson builds fixes both. Each layer *adds*
+# to what is there instead of replacing it, and a small network does the work on each word.
 
 # %% [markdown]
 # ## 2 The idea in one picture
 #
-# We know two things that are missing. Here is where they go. Read it from the bottom. The thick line is the **residual
+# Here is where the two missing things go. Read it from the bottom. The thick line is the **residual
 # stream**: one vector per word, on its way from the embedding to the output. Attention reads the stream and adds what
 # it found. The feed-forward network reads the stream and adds what it computed. Nothing is replaced. Norms keep the
 # sizes in hand; the two wirings differ in where they are.
@@ -203,8 +196,7 @@ figures.block()
 # | leaves the stream's size to chance once things are added up | normalization | 3.2 |
 #
 # Stack this block $L$ times, and you have the body of a Transformer. Vaswani et al. (2017) used post-norm, with six
-# blocks. (They write $N$ for their number.) Most language models since GPT-2 use pre-norm. Section 5 and lesson 07 ask
-# why.
+# blocks. (They write $N$.) Most language models since GPT-2 use pre-norm. Section 5 and lesson 07 ask why.
 
 # %% [markdown]
 # ## 3 Build it step by step
@@ -219,8 +211,7 @@ figures.block()
 # way around $f'$. Take twelve layers, each with the slope 0.1. Without residuals, the slope of all together is
 # $0.1^{12}$, a millionth of a millionth. With residuals it is $1.1^{12} = 3.1$.
 #
-# An addition needs two vectors of one length, so $f$ must lead from $d$ dimensions back to $d$. (Some slides draw a
-# residual around a layer from $d_1$ to $d_2$; they can only mean $d_1 = d_2$.) The same twelve layers, with the same
+# An addition needs two vectors of one length, so $f$ must lead from $d$ dimensions back to $d$. The same twelve layers, with the same
 # weights, as additions:
 
 # %%
@@ -247,17 +238,8 @@ plots.lines(
 
 # %% [markdown]
 # There is another way to say it: a residual layer starts with a *bias toward the identity*. To pass on what it got, it
-# has to learn nothing but a small $f$; a bare layer would have to learn the identity matrix. How much of the input is
-# left in the output, before training?
-
-# %%
-with torch.no_grad():
-    found = layers[0](sent)  # (1, n, d_model)
-for name, out in {"f(x)": found, "x + f(x)": sent + found}.items():
-    cosine = F.cosine_similarity(sent, out, dim=-1).mean()
-    print(f"cosine between x and {name:8}: {cosine:.2f}")
-
-# %% [markdown]
+# has to learn nothing but a small $f$; a bare layer would have to learn the identity matrix.
+#
 # Back to the figure. The words still drift together, since each layer adds some of the common average. But they drift
 # slowly, and now the gradient arrives. How large is it, compared with a model that has no layer at all, where the
 # output *is* the input?
@@ -267,11 +249,8 @@ nothing = pull(0)  # the gradient when the output is the input
 for depth in (1, 2, 4):
     growth = pull(depth, residual=True) / nothing
     print(f"layers: {depth:2}   gradient: {growth:.1f} times that of no layer")
-growth = pull(12, residual=True) / nothing
-print("layers: 12   gradient more than 100 times that of no layer:", growth > 100)
-for depth in (0, 4, 8, 12):
-    size = added[depth].std()
-    print(f"after {depth:2} layers the entries of the stream have size {size:3.0f}")
+sizes = [f"{added[depth].std():.0f}" for depth in (0, 4, 8, 12)]
+print("size of the stream's entries after 0, 4, 8, 12 layers:", *sizes)
 
 # %% [markdown]
 # It arrives too well: with each layer it grows. So does the stream. Every addition makes the vectors longer; longer
@@ -290,8 +269,8 @@ for depth in (0, 4, 8, 12):
 # $$\mu = \frac{1}{d}\sum_i x_i \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2 \qquad
 # \text{norm}(x) = \text{gain} \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \text{bias}$$
 #
-# (**Layer norm**, Ba et al. 2016, equation 4.) Gain starts at 1 and bias at 0; both are learned. (You may meet slides
-# that say "unit mean" or print $\mu$ without the $1/d$. The mean becomes *zero*; it is the variance that becomes one.)
+# (**Layer norm**, Ba et al. 2016, equation 4.) Gain starts at 1 and bias at 0; both are learned. (Some slides say
+# "unit mean". The mean becomes *zero*; it is the variance that becomes one.)
 
 # %%
 def layer_norm(x, gain, bias, eps=1e-5):  # x (..., d_model); gain, bias (d_model,)
@@ -307,29 +286,17 @@ theirs = F.layer_norm(added[12], (d_model,), gain, bias)
 prove_equal(mine, theirs, what="Ours and torch's layer norm")
 
 # %% [markdown]
-# Three details that people get wrong, each measured:
+# Three details that people get wrong; the second is measured here, the third below.
 #
 # - **The variance is the biased one.** `torch.var` divides by $d - 1$ unless told otherwise.
-# - **eps is inside the root.** It matters for small vectors. For a vector of equal entries, it is what saves you from
-#   0 / 0.
-# - **The axis is the last one.** Each word is normalized by itself. Change one word, and the others do not notice.
+# - **eps is inside the root.** It matters for small vectors, and for equal entries it saves you from 0 / 0.
+# - **The axis is the last one.** Each word is normalized by itself, whatever its neighbors are.
 
 # %%
-plain = F.layer_norm(sent, (d_model,))  # (1, n, d_model), gain 1, bias 0
-mean, variance = sent.mean(dim=-1, keepdim=True), sent.var(dim=-1, keepdim=True)
-with_var = (sent - mean) / (variance + 1e-5).sqrt()  # (1, n, d_model)
-print(f"divided by d - 1, everything shrinks to {with_var.norm() / plain.norm():.4f}")
-
 tiny = 1e-3 * torch.tensor([1.0, -1.0, 1.0, -1.0])  # (4,), its deviation is 0.001
 inside = tiny / (tiny.square().mean() + 1e-5).sqrt()
 outside = tiny / (tiny.square().mean().sqrt() + 1e-5)
 print(f"a tiny vector: eps inside the root {inside[0]:.2f}, outside {outside[0]:.2f}")
-print("equal entries:", F.layer_norm(torch.full((4,), 7.0), (4,)).tolist())
-
-changed = sent.clone()
-changed[0, 1] = torch.randn(d_model)  # another word instead of "orcs"
-moved = (F.layer_norm(changed, (d_model,)) - plain).abs().amax(dim=-1)[0]  # (n,)
-print("words that noticed:", [word for word, by in zip(words, moved) if by > 0])
 
 # %% [markdown]
 # ### Why not batch norm?
@@ -383,10 +350,10 @@ as_layer_norm = layer_norm(centered, gain, bias=0.0, eps=1e-6)
 prove_equal(rms_norm(centered, gain), as_layer_norm, what="Both norms at mean 0")
 
 # %% [markdown]
-# As modules that learn the gain, which torch calls `weight`, and the bias. Layer norm calls torch's function, which we
-# have just shown to be ours, because that does all the steps in one go.
+# As modules that learn the gain, which torch calls `weight`, and the bias. Layer norm calls torch's function, which does
+# all the steps in one go.
 
-# %%
+# %% tags=["recorded"]
 class LayerNorm(nn.Module):
     def __init__(self, d_model):
         super().__init__()
@@ -425,7 +392,7 @@ class RMSNorm(nn.Module):
 # (Vaswani et al. 2017, equation 2, with relu.) Each entry in the middle is a question, asked by a column of $W_1$: how
 # much of this pattern is in the vector? The larger the answer, the more of a row of $W_2$ is added to the stream.
 
-# %%
+# %% tags=["recorded"]
 class FeedForward(nn.Module):
     def __init__(self, d_model, d_ff, activation=F.relu):
         super().__init__()
@@ -445,11 +412,8 @@ class FeedForward(nn.Module):
 torch.manual_seed(0)
 feed_forward = FeedForward(d_model, 4 * d_model)
 with torch.no_grad():
-    together = feed_forward(sent)[0]  # (n, d_model)
-    one_by_one = torch.stack([feed_forward(word) for word in sent[0]])  # (n, d_model)
     of_sum = feed_forward(a + b)  # (1, 1, d_model)
     gap = of_sum - feed_forward(a) - feed_forward(b)  # (1, 1, d_model)
-prove_equal(together, one_by_one, what="The whole sentence and word by word")
 fraction = gap.norm() / of_sum.norm()
 print(f"f(a + b) differs from f(a) + f(b) by {fraction:.0%} of its size")
 
@@ -460,31 +424,18 @@ print(f"f(a + b) differs from f(a) + f(b) by {fraction:.0%} of its size")
 # $x$.
 
 # %%
-def gelu(x):
-    return x * (1 + torch.erf(x / math.sqrt(2))) / 2  # x Φ(x), exactly
-
-
-def gelu_tanh(x):
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    return x * (1 + torch.tanh(inner)) / 2
-
-
-def silu(x):
-    return x * torch.sigmoid(x)
-
-
 inputs = torch.linspace(-4, 2, 241)  # (241,)
-prove_equal(gelu(inputs), F.gelu(inputs), what="Ours and torch's gelu")
-theirs = F.gelu(inputs, approximate="tanh")
-prove_equal(gelu_tanh(inputs), theirs, what="Ours and torch's tanh form")
-print(f"the two differ by at most {(gelu(inputs) - gelu_tanh(inputs)).abs().max():.5f}")
+normal = (1 + torch.erf(inputs / 2**0.5)) / 2  # (241,): Φ(x)
+prove_equal(inputs * normal, F.gelu(inputs), what="Ours and torch's gelu")
+by_tanh = F.gelu(inputs, approximate="tanh")
+print(f"the tanh form differs by at most {(F.gelu(inputs) - by_tanh).abs().max():.5f}")
 
 # %% [markdown]
-# The two forms differ little, but every block adds to it. If you load weights that were trained with one form, compute
-# with that form. Here are the curves (the two forms of gelu would lie on top of each other, so only one is drawn).
+# If you load weights that were trained with one form, compute with that form: every block adds to the difference. Here
+# are the curves (both forms of gelu would lie on top of each other).
 
 # %% jupyter={"source_hidden": true}
-curves = {"relu": F.relu, "gelu": gelu, "silu": silu}
+curves = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 plots.lines(
     {name: (inputs.tolist(), curve(inputs).tolist()) for name, curve in curves.items()},
     title="Smooth activations dip below 0 before they rise", xlabel="x", ylabel="activation(x)",
@@ -493,31 +444,19 @@ plots.lines(
 )
 
 # %% [markdown]
-# **Gates.** Newer models compute a second projection $x W_g$ and multiply: $\text{silu}(x W_g) \odot x W_1$. One
-# decides how much of the other passes. This is SwiGLU (Shazeer 2020). It needs three matrices instead of two, so models
-# that use it take $d_\text{ff} = \frac{8}{3} d$ instead of $4d$, and the cost stays the same. Lesson 16 builds it.
+# **Gates.** Newer models multiply two projections: $\text{silu}(x W_g) \odot x W_1$. This is SwiGLU (Shazeer 2020).
+# It needs a third matrix, so these models take $d_\text{ff} = \frac{8}{3} d$, at the same cost. Lesson 16 builds it.
 
 # %% [markdown]
 # ### 3.4 Dropout
 #
 # We have all parts that compute. One more acts in training only. **Dropout** sets a random part of the entries to 0, so
 # that the model cannot rely on any single number. The rest is divided by the fraction that is kept: then the expected
-# value stays the same, and nothing has to change when dropout is switched off.
-
-# %%
-def dropout(x, p):
-    keep = (torch.rand_like(x) >= p).float()  # 1 = keep
-    return x * keep / (1 - p)
-
-
-torch.manual_seed(0)
-dropped = dropout(torch.ones(1_000_000), p=0.1)  # (1000000,)
-print(f"{(dropped == 0).float().mean():.0%} are zero, the others {dropped.max():.3f},",
-      f"the mean is {dropped.mean():.2f}")
-
-# %% [markdown]
-# In the block, dropout acts on the *branch*, before the addition. On the stream itself it would also erase parts of
-# what all earlier layers have written.
+# value stays the same, and nothing has to change when dropout is switched off. With $p = 0.5$, the numbers 1, 2, 3, 4 may
+# become 0, 4, 6, 0, or 2, 0, 0, 8.
+#
+# In the block, dropout acts on the *branch*, before the addition. On the stream it would erase what earlier layers have
+# written.
 
 # %% [markdown]
 # ### 3.5 The block
@@ -526,7 +465,7 @@ print(f"{(dropped == 0).float().mean():.0%} are zero, the others {dropped.max():
 # *sub-layer* (attention or the feed-forward network) are put together. Here are the two of the picture, and three
 # broken ones for later.
 
-# %%
+# %% tags=["recorded"]
 def pre_norm(x, sublayer, norm):
     return x + sublayer(norm(x))
 
@@ -550,7 +489,7 @@ def bare(x, sublayer, norm):
 # %% [markdown]
 # The block has two sub-layers, each with a norm of its own, and hands both to the same wiring.
 
-# %%
+# %% tags=["recorded"]
 class TransformerBlock(nn.Module):
     def __init__(self, d_model, heads, d_ff, wiring=pre_norm, dropout=0.0):
         super().__init__()
@@ -577,41 +516,35 @@ class TransformerBlock(nn.Module):
 # %% [markdown]
 # Follow one word through a stack of six such blocks, before any training. After each sub-layer the stream of *attacked*
 # is a sum: its embedding, plus what all attention layers have added, plus what all feed-forward networks have added.
-# How long is the stream, and how much of its length comes from each? (A part counts by how far it reaches in the
-# stream's direction, so that the parts add up to the length.)
+# How long is the stream, and how much of its length comes from each? We keep the three parts separately. Layer norm is a
+# division once the mean is gone, so post-norm divides all three alike.
 
-# %% jupyter={"source_hidden": true}
+# %%
 @torch.no_grad()
-def stream_parts(wiring, blocks=6, word=words.index("attacked")):
-    """After each sub-layer, how much each part contributes to the stream's length."""
+def three_parts(wiring, blocks=6):
     torch.manual_seed(0)
-    nothing = torch.zeros_like(sent)
-    parts = {"embedding": sent, "attention": nothing, "feed-forward": nothing}
-    heights = {name: [] for name in parts}
-
-    def note():
-        x = sum(parts.values())[0, word]
-        for name, part in parts.items():
-            heights[name].append((part[0, word] @ x / x.norm()).item())
-
-    note()
+    parts = torch.cat([sent, 0 * sent, 0 * sent])  # (part, n, d_model)
+    history = [parts.clone()]
     for _ in range(blocks):
         block = TransformerBlock(d_model, heads, 4 * d_model)
-        sublayers = {"attention": block.self_attention, "feed-forward": block.feed_forward}
-        for name, sublayer in sublayers.items():
-            x = sum(parts.values())
-            if wiring is pre_norm:
-                parts[name] = parts[name] + sublayer(F.layer_norm(x, (d_model,)))
-            else:
-                parts[name] = parts[name] + sublayer(x)
-                deviation = sum(parts.values()).std(dim=-1, keepdim=True, correction=0)
-                for each, part in parts.items():  # the norm is linear, but for its division
-                    parts[each] = (part - part.mean(dim=-1, keepdim=True)) / deviation
-            note()
-    return heights
+        for index, sublayer in enumerate([block.self_attention, block.feed_forward], 1):
+            x = parts.sum(dim=0, keepdim=True)  # (1, n, d_model)
+            parts[index] += sublayer(without_gain(x) if wiring is pre_norm else x)[0]
+            if wiring is post_norm:
+                parts -= parts.mean(dim=-1, keepdim=True)
+                parts /= parts.sum(dim=0).std(dim=-1, correction=0)[:, None]
+            history.append(parts.clone())
+    return torch.stack(history)  # (sub-layers passed, part, n, d_model)
 
 
-figures.stream({"pre-norm": stream_parts(pre_norm), "post-norm": stream_parts(post_norm)},
+# %% [markdown]
+# A part counts by how far it reaches in the stream's direction, so that the parts add up to the length.
+
+# %% jupyter={"source_hidden": true}
+figures.stream(
+    {"pre-norm": three_parts(pre_norm)[:, :, words.index("attacked")],
+     "post-norm": three_parts(post_norm)[:, :, words.index("attacked")]},
+    parts=["embedding", "attention", "feed-forward"],
     title="Pre-norm keeps some of the embedding; post-norm scales it away",
     alt="Two stacked bar charts, for pre-norm and post-norm: the length of one word's stream at the "
     "input and after each of twelve sub-layers, divided into embedding, attention and feed-forward. "
@@ -628,11 +561,10 @@ figures.stream({"pre-norm": stream_parts(pre_norm), "post-norm": stream_parts(po
 # ## 4 See it work: take out one part at a time
 #
 # We have a block. What is missing is evidence that it needs each of its parts. The task: guess the next character of
-# English text. The model is a stack of six blocks between an embedding and a prediction. (Lesson 10 is about such
-# models; here it is our test bench.) Pre-norm hands on a stream that no norm has touched, so it gets one more norm at
-# the very end.
+# English text, with six blocks between an embedding and a prediction. (Lesson 10 is about such models.) Pre-norm hands
+# on a stream that no norm has touched, so it gets one more norm at the very end.
 
-# %%
+# %% tags=["recorded"]
 class CharacterModel(nn.Module):
     def __init__(self, wiring, block=TransformerBlock, blocks=6, d_model=32, length=16):
         super().__init__()
@@ -646,8 +578,10 @@ class CharacterModel(nn.Module):
 
     def forward(self, ids):  # (batch, n)
         x = self.embedding(ids) * self.embedding.embedding_dim**0.5 + self.position
+        self.streams = [x]  # kept, to look at
         for block in self.blocks:
             x = block(x, self.mask)  # (batch, n, d_model)
+            self.streams.append(x)
         return self.last_norm(x) @ self.embedding.weight.T  # (batch, n, character)
 
 
@@ -655,8 +589,8 @@ class CharacterModel(nn.Module):
 # The text is the English side of our sentence pairs, one after the other. A batch is cut from it at random places, and
 # each character has to predict the next.
 
-# %%
-text = "\n".join(english)
+# %% tags=["recorded"]
+text = "\n".join(english for _, english in translation("games", max_words=12).train)
 alphabet = sorted(set(text))
 number = {character: id for id, character in enumerate(alphabet)}
 encoded = torch.tensor([number[character] for character in text])  # (character,)
@@ -678,9 +612,9 @@ print(f"{len(encoded):,} characters, {len(alphabet)} different ones")
 # %% [markdown]
 # How good is a loss? Two simple **baselines** tell us. One knows how frequent each character is, and nothing else. The
 # other has counted all *pairs* of characters, and guesses from the last character alone. A model that makes use of
-# attention should beat the second. (The counting is folded.)
+# attention should beat the second.
 
-# %% jupyter={"source_hidden": true}
+# %%
 count = torch.zeros(len(alphabet), len(alphabet))  # (last character, next character)
 here, following = encoded[:-1], encoded[1:]
 count.index_put_((here, following), torch.tensor(1.0), accumulate=True)
@@ -692,18 +626,28 @@ print(f"loss by frequency {by_frequency:.2f}, by pairs {by_pairs:.2f} nats")
 
 # %% [markdown]
 # The candidates: the whole block, in pre-norm; then without its residuals, without its norms, without its feed-forward
-# networks. The last one has only a third of the parameters, which is not fair. So it also competes with 18 blocks
-# instead of 6.
+# networks. The last one has only a third of the parameters, so it also competes with 18 blocks instead of 6. To leave out
+# one sub-layer, we give each its own wiring.
 
-# %%
-class AttentionOnly(TransformerBlock):
+# %% tags=["recorded"]
+def left_out(x, sublayer, norm):
+    return x
+
+
+class TwoWirings(TransformerBlock):  # wiring: one for each sub-layer
     def forward(self, x, mask=None):  # (batch, n, d_model)
         def attend(y):
             return self.self_attention(y, mask=mask)
 
-        return self.wiring(x, attend, self.self_attention_norm)
+        of_attention, of_network = self.wiring
+        x = of_attention(x, attend, self.self_attention_norm)
+        return of_network(x, self.feed_forward, self.feed_forward_norm)
 
 
+# %% [markdown]
+# The training is the same for all.
+
+# %% tags=["recorded"]
 def train(wiring, block=TransformerBlock, blocks=6, lr=3e-3, seed=0, steps=600):
     torch.manual_seed(seed)
     model, losses = CharacterModel(wiring, block, blocks), []
@@ -714,74 +658,78 @@ def train(wiring, block=TransformerBlock, blocks=6, lr=3e-3, seed=0, steps=600):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return losses
+    return model, losses
+
+
+def apart_by_block(model):
+    torch.manual_seed(0)
+    model(batch_of_text(32)[0])
+    return [apart(x) for x in model.streams]  # input, after block 1, after block 2, …
 
 
 # %% [markdown]
-# The models without norms or residuals get a lower learning rate, the better of the rates that we tried for them.
+# Which part can go? Guess.
 
 # %%
 predict("block-parts", "Which part can go, and the model still beats the frequencies?",
         "residuals", "norms", "feed-forward networks", "none of them")
 
 # %% [markdown]
-# Now train them.
+# Train two of them here. (Losses are means of the last 50 steps.)
 
 # %% tags=["nbval-ignore-output"]
-candidates = {
-    "whole block": {"wiring": pre_norm},
-    "no residual": {"wiring": no_residual, "lr": 1e-3},
-    "no norm": {"wiring": no_norm, "lr": 1e-3},
-    "no feed-forward": {"wiring": pre_norm, "block": AttentionOnly},
-}
-deep = candidates["no feed-forward"] | {"blocks": 18}
-candidates["no feed-forward, 18 blocks"] = deep
-losses = {}
-for name, options in progress(candidates.items(), "training five models"):
-    losses[name] = train(**options)
+for name, wiring in {"whole block": pre_norm, "no residual": no_residual}.items():
+    _, losses = train(wiring, lr=1e-3)
+    low, high = (2.3, 2.5) if wiring is pre_norm else (3.0, 3.4)
+    expect(f"Loss, {name}", sum(losses[-50:]) / 50, low, high)
 
 # %% [markdown]
-# Unfold the result (a click on the three dots). The losses jump from batch to batch, so we draw means over 50 steps.
-# The dashed lines are the two baselines, not runs.
+# One run is an anecdote, and a rate that suits one model may not suit another. So `data/block.py` trained all of them
+# with these cells, at two learning rates, with three seeds each. These are the losses of the last 50 steps:
 
-# %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true, "source_hidden": true}
-def smooth(values, window=50):
-    means = torch.tensor(values).unfold(0, window, 1).mean(dim=-1)
-    return list(range(window, len(values) + 1)), means.tolist()
+# %%
+recorded = json.loads((DATA / "block.json").read_text())
 
 
+def last_losses(runs):  # seed → what was recorded
+    return " ".join(f"{run['loss'][-1]:.2f}" for run in runs.values())
+
+
+for name, rates in recorded["parts"].items():
+    for rate, runs in rates.items():
+        print(f"{name:27} rate {rate}: loss {last_losses(runs)}")
+predicted("block-parts", "feed-forward networks")
+
+# %% [markdown]
+# Unfold the curves (a click on the three dots). Each is a mean of the three seeds, at the better rate of the two. The
+# dashed lines are the two baselines.
+
+# %% tags=["hide-output"] jupyter={"outputs_hidden": true, "source_hidden": true}
+def mean_curve(runs):
+    return torch.tensor([run["loss"] for run in runs.values()]).mean(dim=0).tolist()
+
+
+steps = list(range(50, 601, 50))
+means = {}
+for name, rates in recorded["parts"].items():
+    rate = min(rates, key=lambda rate: mean_curve(rates[rate])[-1])
+    means[f"{name}, {rate}"] = (steps, mean_curve(rates[rate]))
 level = {"frequency": ([50, 600], [by_frequency] * 2), "pairs": ([50, 600], [by_pairs] * 2)}
-final = {name: sum(run[-50:]) / 50 for name, run in losses.items()}
-for name, loss in final.items():
-    print(f"{name:27} {loss:.2f}")
-expect("Loss of the whole block", final["whole block"], 2.2, by_pairs)
-expect("Loss without residual", final["no residual"], 3.0, 3.4)
-expect("Loss without norm", final["no norm"], 3.0, 3.4)
-expect("Loss without feed-forward", final["no feed-forward"], 2.33, 2.55)
 plots.lines(
-    {name: smooth(run) for name, run in losses.items()} | level, dashed=list(level),
-    width=7.2, height=4.2,
-    title="Only the whole block beats a table of pairs", xlabel="training step",
+    means | level, dashed=list(level), width=8.2, height=4.2,
+    title="Only the whole block clearly beats a table of pairs", xlabel="training step",
     ylabel="loss (nats), mean of 50 steps",
-    alt="Loss curves over 600 steps. At the end: "
-    + ", ".join(f"{name} {loss:.2f}" for name, loss in final.items())
+    alt="Loss curves over 600 steps, with the learning rate of each. At the end: "
+    + ", ".join(f"{name} {loss[-1]:.2f}" for name, (_, loss) in means.items())
     + f"; dashed lines at {by_frequency:.2f}, frequencies, and {by_pairs:.2f}, pairs.",
 )
 
 # %% [markdown]
-# What did you expect?
-
-# %%
-predicted("block-parts", "feed-forward networks")
-
-# %% [markdown]
-# Without the residuals or the norms, the model learns the characters' frequencies and no more, in 600 steps. Without
-# the feed-forward networks it learns, but later, and it ends where the table of pairs is. Our explanation: it can look
-# things up, but it can do little with what it finds. Three times as many attention layers do not make up for that. Only
-# the whole block does better than the pairs, so only the whole block shows that it uses more than the last character.
-#
-# (This is one seed; with two others, the models of six blocks that we repeated ended within 0.04 of these losses. Try
-# `seed=1`. And 18 blocks might do better at another rate.)
+# Without the residuals or the norms, the model learns the characters' frequencies and hardly more, in 600 steps and at
+# either rate. Without the feed-forward networks it learns, but later, and at the better rate it ends where the table of
+# pairs is; three times as many attention layers get hardly further. Our explanation: it can look things up, but it can
+# do little with what it finds. Only the whole block, at 0.003, is clearly better than the pairs with every seed, so
+# only there we see that more than the last character is used.
 
 # %% [markdown]
 # ## 5 Break it: the gradient in each layer
@@ -823,10 +771,42 @@ plots.lines(
 )
 
 # %% [markdown]
-# The residual alone lets gradients explode on their way down, and the bare stack lets them vanish. With norms and no
-# residuals they keep their size, and yet that model learned only frequencies in section 4. Our explanation: its words
-# become alike, as in section 1, so it can learn only what all positions share. Where the norm goes matters less, but it
-# matters:
+# The residual alone lets gradients explode on their way down, and the bare stack lets them vanish. But with norms and no
+# residuals they keep their size. So the gradient's size is not what stops that model. Is it section 1's collapse?
+# Measure the fraction that tells words apart, from the input to the sixth block, before training:
+
+# %%
+for name in ("pre-norm", "post-norm", "no residual"):
+    torch.manual_seed(0)
+    fractions = apart_by_block(CharacterModel(wirings[name]))
+    print(f"{name:11}", *(f"{fraction:.2f}" for fraction in fractions))
+
+# %% [markdown]
+# Without residuals the words become alike. But a symptom is not yet a cause. If averaging without a way around it is
+# the cause, then a residual around *attention* alone must help, one around the feed-forward network alone must not, and
+# without attention no residual is needed at all.
+
+# %%
+predict("residual-where", "Rate 0.001, one residual per block: which lets it learn?",
+        "attention", "the feed-forward network", "either", "it takes both")
+
+# %% [markdown]
+# The same record has these three, and the fraction apart after the last block, *after* training:
+
+# %%
+for name, rates in recorded["residual"].items():
+    for rate, runs in rates.items():
+        fractions = " ".join(f"{run['apart'][-1]:.2f}" for run in runs.values())
+        print(f"{name:24} rate {rate}: loss {last_losses(runs)}, apart {fractions}")
+predicted("residual-where", "attention")
+
+# %% [markdown]
+# At 0.001 it comes out as predicted, with every seed: around attention the model learns, and its words stay apart;
+# around the feed-forward network it does not, and they become alike. Without attention six layers need no residual at
+# all, so depth as such does not stop the learning. It is averaging without a way around. (At 0.003 attention's residual
+# alone is not enough with any seed: the second one helps as well.)
+#
+# Where the norm goes matters less, but it matters:
 
 # %% tags=["nbval-ignore-output"]
 for name in ("pre-norm", "post-norm"):
@@ -834,100 +814,53 @@ for name in ("pre-norm", "post-norm"):
     print(f"{name:9} gradient of the first block {first:.1f}, of the last {last:.1f}")
 
 # %% [markdown]
-# In pre-norm the last block's gradient is only half of the first's. In post-norm it is a little larger than the
-# first's, and four times pre-norm's.
-#
-# Xiong et al. (2020, theorem 1) derived a bound for the gradient of the *last* block, and how it depends on the number
-# $L$ of blocks. In post-norm it does not. In pre-norm it shrinks like $1/\sqrt{L}$, because the stream, which the last
-# norm divides by its size, has grown like $\sqrt{L}$. Measure it:
-
-# %% tags=["nbval-ignore-output"]
-for blocks in (4, 8, 16):
-    pre = gradient_of_blocks(pre_norm, blocks)[-1]
-    post = gradient_of_blocks(post_norm, blocks)[-1]
-    print(f"{blocks:2} blocks: gradient of the last, pre-norm {pre:.2f}",
-          f"(times √L {pre * blocks**0.5:.1f}), post-norm {post:.1f}")
-
-# %% [markdown]
-# Whether that hurts, training must show: it is the question of lesson 07.
+# In pre-norm the last block's gradient is only half of the first's; in post-norm it is a little larger than the first's,
+# and four times pre-norm's. Xiong et al. (2020, theorem 1) derived how the last block's gradient depends on the number
+# $L$ of blocks: in post-norm it does not; in pre-norm it shrinks like $1/\sqrt{L}$, because the stream, which the last
+# norm divides by its size, has grown like $\sqrt{L}$. Whether that hurts, training must show: it is the question of
+# lesson 07.
 #
 # ### The landscape, with residuals and without
 #
 # A gradient is the slope at one point. What does the land around it look like? Li et al. (2018) draw it: take the
 # weights, choose two random directions, and compute the loss on a grid of small moves along both. So that large and
 # small weights move alike, each row of a matrix gets a random direction of the row's own length. (The paper calls this
-# *filter normalization*.) Below are two fresh models, six blocks deep, that differ in the residual connection alone. A
-# cross marks the weights; dots mark the points of the grid that are lower than their four neighbors. (The code is
-# folded.)
+# *filter normalization*.) Here are two fresh models, six blocks deep, that differ in the residual connection alone. A
+# cross marks the weights.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-def random_direction(model):
-    for weight in model.parameters():
-        random = torch.randn_like(weight)
-        if weight.dim() == 2:  # norms and biases stay where they are
-            yield random * weight.norm(dim=1, keepdim=True) / random.norm(dim=1, keepdim=True)
-        else:
-            yield torch.zeros_like(weight)
-
-
-def loss_at(model, start, first, second, x, y, batch):
-    for weight, here, one, two in zip(model.parameters(), start, first, second, strict=True):
-        weight.copy_(here + x * one + y * two)
-    return loss_of(model, *batch).item()
-
-
-@torch.no_grad()
-def landscape(model, points=13):
-    torch.manual_seed(1)
-    batch, start = batch_of_text(32), [weight.clone() for weight in model.parameters()]
-    first, second = list(random_direction(model)), list(random_direction(model))
-    grid = torch.linspace(-1, 1, points)
-    return [[loss_at(model, start, first, second, x, y, batch) for x in grid] for y in grid]
-
-
-def dents(surface):  # (row, column) of the points that are lower than all four neighbors
-    z = torch.tensor(surface)
-    around = torch.stack([z[:-2, 1:-1], z[2:, 1:-1], z[1:-1, :-2], z[1:-1, 2:]])
-    lower = (z[1:-1, 1:-1] < around).all(dim=0)
-    return [(row + 1, column + 1) for row, column in lower.nonzero().tolist()]
-
-
-lands = {}
+fresh = {}
 for name, wiring in {"with residuals": pre_norm, "without": no_residual}.items():
     torch.manual_seed(0)
-    lands[name] = landscape(CharacterModel(wiring))
-    print(f"{name}: {len(dents(lands[name]))} points of the grid are lower than their four neighbors")
-
-plots.landscapes(
-    lands, dots={name: dents(surface) for name, surface in lands.items()},
-    title="Before training: a bowl with residuals, dented ground without",
+    fresh[name] = CharacterModel(wiring)
+some_text = batch_of_text(32)
+figures.loss_landscapes(
+    fresh, lambda model: loss_of(model, *some_text),
+    title="Before training: a bowl with residuals, uneven ground without",
     alt="Two maps of the loss around random start weights, which a cross marks. With residuals the "
-    "level lines are rings around one low place. Without residuals they are ragged, and dots mark "
-    "several small dents.",
+    "level lines are rings around one low place. Without residuals they are ragged.",
 )
 
 # %% [markdown]
-# With residuals there is one bowl. Without, the lines are ragged, and the ground is dented. That is the paper's point,
-# made with trained, deep image networks, where it is far more drastic. Be careful with such maps, though: this is one
-# start, two directions out of 79,000, and a coarse grid. Even the bowl has two dots, hardly lower than their neighbors.
+# With residuals there is one bowl. Without, the lines are ragged. That is the paper's point, made with trained, deep
+# image networks, where it is far more drastic. Be careful with such maps, though: this is one start, two directions out
+# of 79,000, and a coarse grid.
 
 # %% [markdown]
 # ## 6 Your own file
 #
 # We have every part of a block, spread over this notebook. What is missing is one place for them. From here on, what
-# you build goes into a file that needs nothing but torch: `my_transformer.py`. Lesson 08 completes it to a whole
-# Transformer. `write_module` looks up the cells that define these names, and writes them one below the other. If you
-# change a cell, run it and this one again.
+# you build goes into a file that needs nothing but torch: `my_transformer.py`. Lesson 08 completes it. `write_module`
+# looks up the cells that define these names, and writes them one below the other.
 
 # %%
 write_module("my_transformer.py", MultiHeadAttention, LayerNorm, RMSNorm,
              FeedForward, pre_norm, post_norm, TransformerBlock)
 
 # %% [markdown]
-# It is in the folder of this notebook. (JupyterLab's file list leaves out `.py` files; `%pycat my_transformer.py` in a
-# cell shows it.) Does it work? The library's block has the same parts under the same names, so weights can be handed
-# over. We perturb them all first: right after the start gains are 1 and biases 0, and that would hide a forgotten gain
-# or bias.
+# (JupyterLab's file list leaves out `.py` files; `%pycat my_transformer.py` shows it.) Does it work? The library's block
+# has the same parts under the same names, so weights can be handed over. We perturb them all first: gains of 1 and
+# biases of 0 would hide a forgotten gain or bias.
 
 # %%
 import my_transformer
@@ -942,8 +875,7 @@ def perturbed(module):
 
 
 torch.manual_seed(0)
-x = torch.randn(2, 10, 64)  # (batch, n, d_model)
-mask = causal().dense(10)  # (1, 1, n, n)
+x, mask = torch.randn(2, 10, 64), causal().dense(10)  # (batch, n, d_model)
 for name, norm_first in {"pre_norm": True, "post_norm": False}.items():
     wiring = getattr(my_transformer, name)
     mine = perturbed(my_transformer.TransformerBlock(64, 4, 256, wiring))
@@ -953,37 +885,24 @@ for name, norm_first in {"pre_norm": True, "post_norm": False}.items():
     prove_equal(mine(x, mask), theirs(x, mask), what=f"Your {name} block and txlib's")
 
 # %% [markdown]
-# And torch's own. It keeps the query, key and value matrices in one piece, has other names, and its masks are inverted:
-# `True` means *forbidden*. (The code is folded.)
+# And torch's own. It packs the query, key and value matrices into one, and its masks are inverted: `True` means
+# *forbidden*. The rest has other names, in the same order.
 
-# %% jupyter={"source_hidden": true}
-NAMES = {"self_attention.output": "self_attn.out_proj", "feed_forward.up_proj": "linear1",
-         "feed_forward.down_proj": "linear2", "self_attention_norm": "norm1",
-         "feed_forward_norm": "norm2"}
-
-
-def torchs_names(state):
-    renamed = {}
-    for kind in ("weight", "bias"):
-        for mine, torchs in NAMES.items():
-            renamed[f"{torchs}.{kind}"] = state[f"{mine}.{kind}"]
-        three = [state[f"self_attention.{part}.{kind}"] for part in ("query", "key", "value")]
-        renamed[f"self_attn.in_proj_{kind}"] = torch.cat(three)
-    return renamed
-
-
+# %%
 for name, norm_first in {"pre_norm": True, "post_norm": False}.items():
     wiring = getattr(my_transformer, name)
     mine = perturbed(my_transformer.TransformerBlock(64, 4, 256, wiring))
-    theirs = nn.TransformerEncoderLayer(64, 4, 256, norm_first=norm_first, batch_first=True)
-    theirs.load_state_dict(torchs_names(mine.state_dict()))
+    options = {"norm_first": norm_first, "batch_first": True}
+    theirs = nn.TransformerEncoderLayer(64, 4, 256, **options)
+    q, q_bias, k, k_bias, v, v_bias, *rest = mine.parameters()
+    packed = [torch.cat([q, k, v]), torch.cat([q_bias, k_bias, v_bias]), *rest]
+    theirs.load_state_dict(dict(zip(theirs.state_dict(), packed, strict=True)))
     out = theirs.eval()(x, src_mask=~mask[0, 0])  # (batch, n, d_model)
     prove_equal(mine(x, mask), out, what=f"Your {name} block and torch's")
 
 # %% [markdown]
-# Open the library: here is `txlib`'s block. You will recognize `residual`: both wirings in a few lines. New are
-# cross-attention for a decoder (lesson 08), a cache for writing word by word (lesson 13), and a config that says what
-# to build.
+# Open the library: in `txlib`'s block you will recognize `residual`, both wirings in a few lines. New are cross-attention
+# (lesson 08) and a cache for writing word by word (lesson 13).
 
 # %%
 show_source(library.TransformerBlock.forward, library.TransformerBlock.residual)
@@ -1019,30 +938,6 @@ for d in (64, 512, 1024):
 #
 # $$8nd^2 + 4n^2d = 16nd^2 \quad\Longleftrightarrow\quad n = 2d.$$
 #
-# torch can count operations while a module runs. (The code is folded.) Does it agree?
-
-# %% jupyter={"source_hidden": true}
-from torch.utils.flop_counter import FlopCounterMode
-
-
-def operations(module, x):
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(x)
-    return counter.get_total_flops()
-
-
-d = 32
-block = TransformerBlock(d, 4, 4 * d)
-for length in (d // 2, d, 2 * d, 4 * d, 8 * d):
-    y = torch.randn(1, length, d)  # (1, n, d_model)
-    attention = operations(block.self_attention, y)
-    network = operations(block.feed_forward, y)
-    formula = 8 * length * d**2 + 4 * length**2 * d, 16 * length * d**2
-    print(f"n = {length / d:3g} d: attention {attention / 1e6:4.1f} MFLOP,",
-          f"feed-forward {network / 1e6:4.1f};",
-          "as the formulas say:", (attention, network) == formula)
-
-# %% [markdown]
 # With $d = 512$ that is $n = 1024$. Below it, "attention is expensive" is a myth: the feed-forward network costs more.
 # Scores and mixing alone ($4n^2d$) overtake it at $n = 4d$.
 
@@ -1051,22 +946,7 @@ for length in (d // 2, d, 2 * d, 4 * d, 8 * d):
 #
 # Decide first, then open an answer.
 #
-# **1. Twenty attention layers are stacked with nothing else: no residual, no norm, no feed-forward. What comes out?**
-#
-# <details><summary>A. A very good mixture of the words</summary>
-#
-# It is mixed, but too well. Averages of averages are the same for every word.
-# </details>
-# <details><summary>B. Practically the same vector for each word</summary>
-#
-# Right. What tells words apart shrinks doubly exponentially; after four layers it was a rounding error.
-# </details>
-# <details><summary>C. Zeros: everything vanishes</summary>
-#
-# The vectors keep a fair size. What vanishes is the *difference* between them.
-# </details>
-#
-# **2. Which of these is the pre-norm block's residual connection?**
+# **1. Which of these is the pre-norm block's residual connection?**
 #
 # <details><summary>A. <code>norm(x + sublayer(x))</code></summary>
 #
@@ -1081,7 +961,7 @@ for length in (d // 2, d, 2 * d, 4 * d, 8 * d):
 # Right. The norm is on the branch, and `x` passes it by.
 # </details>
 #
-# **3. x has shape (batch 8, n 20, d 512). How many means does layer norm compute?**
+# **2. x has shape (batch 8, n 20, d 512). How many means does layer norm compute?**
 #
 # <details><summary>A. 512</summary>
 #
@@ -1096,7 +976,7 @@ for length in (d // 2, d, 2 * d, 4 * d, 8 * d):
 # Then all words of a sentence, and its padding, would share one mean.
 # </details>
 #
-# **4. You multiply the input of a pre-norm sub-layer by 10, with a gain of 1 and a bias of 0. What does its branch
+# **3. You multiply the input of a pre-norm sub-layer by 10, with a gain of 1 and a bias of 0. What does its branch
 # `sublayer(norm(x))` do?**
 #
 # <details><summary>A. It grows tenfold</summary>
@@ -1113,7 +993,7 @@ for length in (d // 2, d, 2 * d, 4 * d, 8 * d):
 # Its part of the *sum* shrinks to a tenth. The branch itself stays as it was.
 # </details>
 #
-# **5. d = 768, as in BERT-base. About how many parameters does a block have, and at which length does attention cost as
+# **4. d = 768, as in BERT-base. About how many parameters does a block have, and at which length does attention cost as
 # much as the feed-forward network?**
 #
 # <details><summary>A. 7 million, at n = 1,536</summary>

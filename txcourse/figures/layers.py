@@ -1,13 +1,15 @@
-"""The inside of a stack of layers: how a block is wired, and the vectors that pass through it."""
+"""A stack of layers: how a block is wired, the vectors that pass through it, and the loss around its weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from torch import Tensor
+from torch import Tensor, nn
 
 from txcourse.figures.shapes import arrow, box
+from txlib.plots.charts import landscapes
 from txlib.plots.matrices import draw_cells, name_cells
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, fit, headline, panels
 
@@ -62,18 +64,24 @@ def vectors(
         return Picture(figure, alt)
 
 
-def stream(parts: Mapping[str, Mapping[str, Sequence[float]]], *, title: str, alt: str) -> Picture:
+def stream(
+    wirings: Mapping[str, Float[Tensor, "step part dimension"]], *, parts: Sequence[str], title: str, alt: str
+) -> Picture:
     """The length of a stream after each sub-layer, as a stack of what its parts contribute; one panel per wiring.
 
+    A part contributes its component along the sum of all, so that the stack is as high as the stream is long.
+
     Args:
-        parts: name of the wiring → name of the part → its height at the input and after each sub-layer. The first
-            part has the stream's color, the others are branches.
+        wirings: name → the parts of the stream at the input and after each sub-layer.
+        parts: their names. The first has the stream's color, the others are branches.
     """
     with drawing():
-        figure, all_axes = panels(len(parts), width=8.4, height=3.6, sharey=True)
-        for axes, (name, heights) in zip(all_axes, parts.items(), strict=True):
-            below = np.zeros(len(next(iter(heights.values()))))
-            for color, (part, values) in zip((PALETTE[0], SUBLAYER, PALETTE[4]), heights.items(), strict=True):
+        figure, all_axes = panels(len(wirings), width=8.4, height=3.6, sharey=True)
+        for axes, (name, vectors) in zip(all_axes, wirings.items(), strict=True):
+            whole = vectors.sum(dim=1)
+            heights = torch.einsum("spd,sd->ps", vectors, whole / whole.norm(dim=-1, keepdim=True)).numpy()
+            below = np.zeros(len(vectors))
+            for color, part, values in zip((PALETTE[0], SUBLAYER, PALETTE[4]), parts, heights, strict=True):
                 axes.bar(range(len(values)), values, bottom=below, color=color, width=0.8, label=part)
                 below = below + values
             axes.set_title(name, fontweight="normal", fontsize=11)
@@ -82,6 +90,46 @@ def stream(parts: Mapping[str, Mapping[str, Sequence[float]]], *, title: str, al
         figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
         headline(figure, title)
         return Picture(figure, alt)
+
+
+@torch.no_grad()
+def loss_landscapes(
+    models: Mapping[str, nn.Module],
+    loss: Callable[[nn.Module], Tensor],
+    *,
+    title: str,
+    alt: str,
+    points: int = 13,
+    seed: int = 1,
+) -> Picture:
+    """The loss around each model's weights, along two random directions (Li et al. 2018).
+
+    Each row of a matrix moves along a random row of its own length (the paper's filter normalization); norms and biases
+    stay. Afterwards the models have their own weights again.
+    """
+    surfaces: dict[str, list[list[float]]] = {}
+    for name, model in models.items():
+        random = torch.Generator().manual_seed(seed)
+        weights = [*model.parameters()]
+        start = [weight.clone() for weight in weights]
+        one, two = ([_direction(weight, random) for weight in start] for _ in range(2))
+        surfaces[name] = []
+        for y in torch.linspace(-1, 1, points):
+            surfaces[name].append([])
+            for x in torch.linspace(-1, 1, points):
+                for weight, here, first, second in zip(weights, start, one, two, strict=True):
+                    weight.copy_(here + x * first + y * second)
+                surfaces[name][-1].append(loss(model).item())
+        for weight, here in zip(weights, start, strict=True):
+            weight.copy_(here)
+    return landscapes(surfaces, title=title, alt=alt)
+
+
+def _direction(weight: Tensor, random: torch.Generator) -> Tensor:
+    if weight.dim() < 2:
+        return torch.zeros_like(weight)
+    direction = torch.randn(weight.shape, generator=random)
+    return direction * weight.norm(dim=1, keepdim=True) / direction.norm(dim=1, keepdim=True)
 
 
 def _wiring(axes: Axes, *, norm_first: bool) -> None:
