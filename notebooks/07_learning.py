@@ -8,8 +8,8 @@
 # - choose initial weights so that a deep stack neither explodes nor goes quiet;
 # - build Muon, which treats a matrix as a matrix.
 #
-# **You need** lesson 06. **It takes** about 60 minutes to read and try; all cells together run in under two minutes on
-# a laptop. They train some forty tiny language models; the results of a few longer runs are recorded.
+# **You need** lesson 06. **It takes** about 60 minutes to read and try; all cells together run in about a minute on
+# a laptop. They train a few tiny language models; what takes longer, with three seeds each, is recorded.
 
 # %% [markdown]
 # ## 1 The problem: one rate for all
@@ -19,6 +19,9 @@
 # embedding and a prediction. This time the blocks are the library's, which lesson 06 showed to equal ours.
 
 # %% tags=["recorded"]
+import json
+import time
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -27,10 +30,18 @@ from txlib import plots
 from txlib.attention import causal
 from txlib.data import translation
 from txlib.layers import BlockConfig, TransformerBlock, sinusoidal
+from txlib.paths import DATA
+from txlib.training import optimizers
 from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, progress
 from txcourse.lesson import prove_equal, show_source
 
+torch.set_num_threads(1)  # for models this small, more threads only wait
+
+# %% [markdown]
+# The text, and what to predict in it:
+
+# %% tags=["recorded"]
 text = "\n".join(english for _, english in translation("games", max_words=12).train)
 alphabet = sorted(set(text))
 ids = {character: id for id, character in enumerate(alphabet)}
@@ -47,6 +58,10 @@ def loss_of(model, read, following):
     return F.cross_entropy(model(read).flatten(0, 1), following.flatten())
 
 
+# %% [markdown]
+# And the model. Its `norm_first` chooses between pre-norm and post-norm.
+
+# %% tags=["recorded"]
 class CharacterModel(nn.Module):
     def __init__(self, norm_first=True, blocks=6, d_model=32, heads=2, length=16):
         super().__init__()
@@ -66,13 +81,10 @@ class CharacterModel(nn.Module):
         return self.last @ self.embedding.weight.T  # (batch, n, character)
 
 
-torch.set_num_threads(1)  # for models this small, more threads only wait
-
 # %% [markdown]
-# Below, `train` is the loop for all experiments of this lesson. A *schedule* says by which factor the learning rate is
-# multiplied at each step. `prepare` may change the fresh model, `make` makes its optimizers. At each step we note the
-# loss, and the fraction of the stream that tells characters apart: what is left without the mean of all positions
-# (lesson 06).
+# What can be exchanged: a *schedule* says by which factor the learning rate is multiplied at each step; `prepare` may
+# change the fresh model; `make` makes its optimizers. `apart` is lesson 06's fraction of the stream that tells
+# characters apart: what is left without the mean of all positions.
 
 # %% tags=["recorded"]
 def constant(step):
@@ -89,6 +101,10 @@ def apart(x):  # (..., n, d_model)
     return ((x - mean).norm() / x.norm()).item()
 
 
+# %% [markdown]
+# The loop for all experiments of this lesson notes the loss and that fraction at each step.
+
+# %% tags=["recorded"]
 def train(norm_first=True, lr=3e-3, schedule=constant, seed=0, steps=600,
           prepare=None, make=torchs_adam):
     torch.manual_seed(seed)
@@ -111,6 +127,7 @@ def train(norm_first=True, lr=3e-3, schedule=constant, seed=0, steps=600,
 
 def at_end(run, window=50):
     return sum(run["loss"][-window:]) / window
+
 
 # %% [markdown]
 # Plain **gradient descent** moves each weight against its gradient $g$, with one learning rate $\eta$ for all:
@@ -164,17 +181,21 @@ def path(optimizer_class, steps=30, **options):
     return points
 
 
+# %% [markdown]
+# Each method has a rate of its own:
+
+# %%
 paths = {
-    "gradient descent": path(torch.optim.SGD, lr=0.07),
-    "with momentum": path(torch.optim.SGD, lr=0.03, momentum=0.7),
-    "Adam": path(torch.optim.Adam, lr=0.1, betas=(0.7, 0.98)),
+    "gradient descent, rate 0.07": path(torch.optim.SGD, lr=0.07),
+    "with momentum, rate 0.03": path(torch.optim.SGD, lr=0.03, momentum=0.7),
+    "Adam, rate 0.1": path(torch.optim.Adam, lr=0.1, betas=(0.7, 0.98)),
 }
 for name, points in paths.items():
-    print(f"{name:17} after 1 step {points[1][0]:5.2f} {points[1][1]:5.2f}",
+    print(f"{name:27} after 1 step {points[1][0]:5.2f} {points[1][1]:5.2f}",
           f"  after 30 {points[-1][0]:5.2f} {points[-1][1]:5.2f}")
 
 # %% [markdown]
-# Each dot is a step, the cross is the bottom, and gray lines join points of equal loss. Each method has its own rate.
+# Each dot is a step, the cross is the bottom, and gray lines join points of equal loss.
 
 # %% jupyter={"source_hidden": true}
 figures.valley(
@@ -211,7 +232,7 @@ figures.valley(
 # letter, not the length of the memory.) Vaswani et al. take $\beta_1 = 0.9$, $\beta_2 = 0.98$,
 # $\epsilon = 10^{-9}$.
 
-# %%
+# %% tags=["recorded"]
 def adam(g, m, v, t, betas=(0.9, 0.98), eps=1e-9):  # all of one shape; t counts from 1
     m += (1 - betas[0]) * (g - m)  # the running means, updated in place
     v += (1 - betas[1]) * (g * g - v)
@@ -219,6 +240,10 @@ def adam(g, m, v, t, betas=(0.9, 0.98), eps=1e-9):  # all of one shape; t counts
     return m_hat / (v_hat.sqrt() + eps)  # the step, in units of the learning rate
 
 
+# %% [markdown]
+# Two first steps:
+
+# %%
 for g in (2.0, 0.002):
     m, v = torch.zeros(2)
     first = adam(torch.tensor(g), m, v, t=1)
@@ -229,7 +254,7 @@ for g in (2.0, 0.002):
 # **weight decay**, which draws each weight a little towards 0. It acts on the weight directly. If it were added to the
 # gradient, as an L2 penalty is, the division by $\sqrt{\hat v}$ would take most of it away where gradients are large.
 
-# %%
+# %% tags=["recorded"]
 class Adam:
     def __init__(self, parameters, lr, rule=adam, weight_decay=0.0, **options):
         group = {"params": list(parameters), "lr": lr, "initial_lr": lr}
@@ -264,6 +289,10 @@ def walk_together(theirs, mine, steps=20):  # theirs moves the model, mine a cop
     return torch.cat([copy.flatten() for copy in copies])  # (all weights,)
 
 
+# %% [markdown]
+# Without weight decay and with it:
+
+# %%
 options = {"lr": 3e-3, "betas": (0.9, 0.98), "eps": 1e-9}
 for kind, decay in ((torch.optim.Adam, 0.0), (torch.optim.AdamW, 0.1)):
     copies = [weight.detach().clone() for weight in model.parameters()]
@@ -306,7 +335,7 @@ for g in (1e-2, 1e-6, 1e-9, 1e-11):
 # **Without bias correction** the first steps are wrong by a factor that needs no training to see: let the gradient be
 # always 1.
 
-# %%
+# %% tags=["recorded"]
 def uncorrected(g, m, v, t, betas=(0.9, 0.98), eps=1e-9):
     adam(g, m, v, t, betas)
     return m / (v.sqrt() + eps)
@@ -317,19 +346,30 @@ def no_second_moment(g, m, v, t, betas=(0.9, 0.98)):
     return m / (1 - betas[0] ** t)
 
 
+# %% [markdown]
+# The lengths of the first 300 steps:
+
+# %%
 def step_lengths(rule, betas, steps=300):  # for a gradient that is always 1
     m, v = torch.zeros(2, 1)
     return [rule(torch.ones(1), m, v, t, betas).item() for t in range(1, steps + 1)]
 
+
+lengths = {
+    "corrected": step_lengths(adam, (0.9, 0.999)),
+    "not, β₂ = 0.98": step_lengths(uncorrected, (0.9, 0.98)),
+    "not, β₂ = 0.999": step_lengths(uncorrected, (0.9, 0.999)),
+}
+for name, steps in lengths.items():
+    print(f"{name:15} longest {max(steps):.1f} rates, the last {steps[-1]:.1f}")
+
 # %% [markdown]
-# Here are the lengths of the first 300 steps.
+# And as a figure:
 
 # %% jupyter={"source_hidden": true}
 plots.lines(
-    {"corrected": step_lengths(adam, (0.9, 0.999)),
-     "not, β₂ = 0.98": step_lengths(uncorrected, (0.9, 0.98)),
-     "not, β₂ = 0.999": step_lengths(uncorrected, (0.9, 0.999))}, dashed=["corrected"],
-    title="Uncorrected, the first steps are up to seven times too long", xlabel="step",
+    lengths, dashed=["corrected"],
+    title="Uncorrected, the first steps are up to 6.6 times too long", xlabel="step",
     ylabel="step, in learning rates",
     alt="Length of a step for a constant gradient. Corrected it is 1 throughout. Uncorrected with "
     "β₂ 0.98 it rises to 1.6 and is back at 1 after 200 steps. With β₂ 0.999 it rises to "
@@ -337,45 +377,41 @@ plots.lines(
 )
 
 # %% [markdown]
-# $\sqrt v$ fills more slowly than $m$, so the quotient is soon too large: by half with $\beta_2 = 0.98$, but 6.6 times
-# with torch's default, 0.999. That hurts if the learning rate is high already.
+# $\sqrt v$ fills more slowly than $m$, so the quotient is soon too large: 1.6 times with $\beta_2 = 0.98$, but 6.6
+# times with torch's default, 0.999. That hurts if the learning rate is high already.
 #
 # **Without the second moment** all weights share one rate again, and only the smoothed gradient is left. This is
 # gradient descent with **momentum**.
 #
-# Measure it: the loss after 150 steps, from three seeds each. Momentum gets Adam's rate, and then the best of the rates
-# that we tried for it. Decide first: does the correction matter as much as the second moment?
+# Measure it: `data/learning.py` ran these cells with three seeds each, for 150 steps, and recorded the mean loss of the
+# last 50. Momentum gets Adam's rate, and three others. Decide first: does the correction matter as much as the second
+# moment?
 
-# %% tags=["nbval-ignore-output"]
-bold = {"lr": 1e-2, "betas": (0.9, 0.999)}
-trials = {
-    "Adam": bold,
-    "without bias correction": bold | {"rule": uncorrected},
-    "without second moment": {"lr": 1e-2, "rule": no_second_moment},
-    "  at its best rate, 1": {"lr": 1.0, "rule": no_second_moment},
-}
+# %%
+recorded = json.loads((DATA / "learning.json").read_text())
 
 
-def loss_with(make, seed, steps=150, **options):
-    return at_end(train(make=make, seed=seed, steps=steps, **options), window=20)
+def show(rates_of):  # setting → rate → seed → what was recorded
+    for name, rates in rates_of.items():
+        for rate, runs in rates.items():
+            losses = " ".join(f"{run['loss'][-1]:.2f}" for run in runs.values())
+            print(f"{name:32} rate {float(rate):<6g} losses {losses}")
 
 
-after = {name: [] for name in trials}
-cases = [(name, seed) for name in trials for seed in range(3)]
-for name, seed in progress(cases, "training"):
-    def ours(model, lr, options=trials[name]):
-        return [Adam(model.parameters(), **options)]
-
-    after[name].append(loss_with(ours, seed, lr=None))
-for name, losses in after.items():
-    print(f"{name:24} losses", *(f"{loss:.2f}" for loss in losses))
+show(recorded["adam"])
 
 # %% [markdown]
 # Both parts earn their place. Without the correction, each seed ends about 0.3 to 0.5 higher. Without the second moment
-# the model has hardly begun at Adam's rate, and at its best rate it ends no lower than Adam without the correction.
+# the model has hardly begun at Adam's rate, and at the best of its rates, 0.3, it ends no lower than Adam without the
+# correction.
 #
-# A confession: at 3e-3, with either $\beta_2$, leaving out the correction cost us nothing. It insures the first steps,
-# as a warm-up does.
+# A confession: at a lower rate the correction matters little.
+
+# %%
+show(recorded["correction"])
+
+# %% [markdown]
+# With $\beta_2 = 0.98$ it makes no difference here. It insures the first steps, as a warm-up does.
 
 # %% [markdown]
 # ## 5 Use it: wiring × learning rate × warm-up
@@ -412,9 +448,9 @@ def first_slower(model, lr):
 
 
 # %% [markdown]
-# Watch three runs at the rate 3e-3: pre-norm, post-norm, and post-norm with a warm-up of 150 steps. Two losses to
-# compare with, from lesson 06: a model that knows only how often each character occurs has 3.17; one that knows which
-# pairs occur has 2.40.
+# Three runs at the rate 0.003: pre-norm, post-norm, and post-norm with a warm-up of 150 steps. Two losses to compare with,
+# from lesson 06: a model that knows only how often each character occurs has 3.17; one that knows which pairs occur has
+# 2.40.
 
 # %%
 predict("post-norm-start", "Which run gets no further than the frequencies?",
@@ -436,29 +472,12 @@ for name, options in progress(three.items(), "training three models"):
 # %% [markdown]
 # Unfold the result.
 
-# %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true, "source_hidden": true}
+# %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
 for name, run in runs.items():
-    print(f"{name:18} loss {at_end(run):.2f},",
-          f"fraction that tells characters apart {run['apart'][-1]:.2f}")
+    print(f"{name:18} loss {at_end(run):.2f}, apart {run['apart'][-1]:.2f}")
 expect("Loss of pre-norm", at_end(runs["pre-norm"]), 2.3, 2.55)
 expect("Loss of post-norm", at_end(runs["post-norm"]), 3.0, 3.3)
 expect("Loss of post-norm with a warm-up", at_end(runs["post-norm, warm-up"]), 2.4, 2.9)
-
-
-def smooth(values, window=20):
-    means = torch.tensor(values).unfold(0, window, 1).mean(dim=-1)
-    return list(range(window, len(values) + 1)), means.tolist()
-
-
-plots.lines(
-    {name: smooth(run["apart"]) for name, run in runs.items()}, yscale="log", width=7.0,
-    title="At 3e-3 without warm-up, post-norm makes all characters alike", xlabel="training step",
-    ylabel="fraction that tells them apart",
-    alt="The fraction of the stream that tells characters apart during 400 steps, logarithmic, rate "
-    "3e-3, mean of 20 steps. Pre-norm dips and comes back near 0.7. Post-norm with warm-up falls to "
-    "0.02, and comes back as well. Post-norm without warm-up falls below 0.001, rises near step 350 to 0.1 "
-    "and falls again.",
-)
 
 # %% [markdown]
 # And your guess?
@@ -467,39 +486,47 @@ plots.lines(
 predicted("post-norm-start", "post-norm")
 
 # %% [markdown]
-# Rank collapse again (lesson 06, section 1), and this time training itself causes it. Our explanation: all models first
-# learn the easiest thing there is, the frequencies; for that, all positions may be the same, and they drift together.
-# In pre-norm the input is still in the stream, and the model finds its way back. (The bump near step 350 comes late: in
-# longer runs post-norm's fraction rises like that again, and its loss hardly moves.)
-#
-# One run is an anecdote. `data/learning.py` ran these cells for 600 steps, with three seeds, and post-norm also at a
-# lower rate. These are the losses of the last 50 steps:
+# One run is an anecdote. The record holds 600 steps, with three seeds, and post-norm also at a lower rate. The losses of
+# the last 50 steps:
 
 # %%
-import json
-from txlib.paths import DATA
-
-recorded = json.loads((DATA / "learning.json").read_text())
-for name, rates in recorded["wiring"].items():
-    cells = [
-        f"{rate}: " + " ".join(f"{run['loss'][-1]:.2f}" for run in seeds.values())
-        for rate, seeds in rates.items()
-    ]
-    print(f"{name:19}", "   ".join(cells))
+show(recorded["wiring"])
 
 # %% [markdown]
-# **Pre-norm** beats the table of pairs. **Post-norm** at 3e-3 gets no further than the frequencies, with none of the
-# seeds; with a warm-up it learns with all of them, though not quite as much as the pairs. At 1e-3 it learns just as
+# **Pre-norm** beats the table of pairs. **Post-norm** at 0.003 gets no further than the frequencies, with none of the
+# seeds; with a warm-up it learns with all of them, though not quite as much as the pairs. At 0.001 it learns just as
 # much without one. So post-norm does not need a warm-up to learn, only to learn at a high rate. (The paper's own is
-# 4,000 steps long, for a rate that peaks at 7e-4, in much wider blocks.)
+# 4,000 steps long, for a rate that peaks at 0.0007, in much wider blocks.) What happens inside, over all 600 steps?
+
+# %% jupyter={"source_hidden": true}
+settings = [("pre-norm", "0.003"), ("post-norm", "0.003"),
+            ("post-norm, warm-up", "0.003"), ("post-norm", "0.001")]
+figures.training(
+    {f"{name}\nrate {float(rate):g}": list(recorded["wiring"][name][rate].values())
+     for name, rate in settings},
+    rows={"loss": "loss (nats)", "apart": "fraction apart"}, log=["apart"], window=50,
+    title="At 0.003 without a warm-up, post-norm makes all characters alike",
+    alt="Two rows of four panels over 600 steps, three seeds each: the loss above, below it the "
+    "fraction of the stream that tells characters apart, logarithmic. Pre-norm at 0.003: the loss "
+    "falls to 2.3, the fraction rises to 0.7. Post-norm at 0.003: the loss stays at 3.2, the "
+    "fraction falls below 0.001 and rises late to about 0.2. Post-norm with warm-up at 0.003, and "
+    "post-norm at 0.001: the fraction dips, comes back to 0.7, and the loss falls to 2.45.",
+)
+
+# %% [markdown]
+# Rank collapse again (lesson 06, section 1), and this time training itself causes it. Our explanation: all models first
+# learn the easiest thing there is, the frequencies; for that, all positions may be the same, and they drift together.
+# In pre-norm the input is still in the stream, and the model finds its way back. The other post-norm runs dip as well,
+# but not as deep. (Late in its runs at 0.003 post-norm's fraction rises again, in windows of 50 steps up to about 0.2;
+# its loss has hardly moved by then.)
 #
-# So which explanation is right? Each suggests a remedy that is not a warm-up. *Moments first*: for 75 steps the weights
-# wait while $m$ and $v$ see batches, as Liu et al. did; then Adam starts at the full rate, with a well-measured
-# $\hat v$. *Last blocks slower*: the last two of six blocks get a tenth of the rate, from the first step on. And as a
-# fair rival: the *first* two get it.
+# So which explanation of the warm-up is right? Each suggests a remedy that is not a warm-up. *Moments first*: for 75
+# steps the weights wait while $m$ and $v$ see batches, as Liu et al. did; then Adam starts at the full rate, with a
+# well-measured $\hat v$. *Last blocks slower*: the last two of six blocks get a tenth of the rate, from the first step
+# on. And as a fair baseline: the *first* two get it.
 
 # %%
-predict("post-norm-cause", "What lets post-norm learn at 3e-3, without a warm-up?",
+predict("post-norm-cause", "What lets post-norm learn at 0.003, without a warm-up?",
         "moments first", "slower last blocks only", "slower blocks, last or first",
         "none")
 
@@ -507,8 +534,7 @@ predict("post-norm-cause", "What lets post-norm learn at 3e-3, without a warm-up
 # Three seeds each:
 
 # %%
-for name, rates in recorded["cause"].items():
-    print(f"{name:20}", *(f"{run['loss'][-1]:.2f}" for run in rates["0.003"].values()))
+show(recorded["cause"])
 
 # %% [markdown]
 # Compare:
@@ -560,7 +586,7 @@ for name, weight_size in {"1": 1.0, "√(1/d)": 1 / 8, "√(2/d)": 2**0.5 / 8}.i
 # together add about as much as one. A more radical way sets these matrices to zero, so that at the start each block is
 # the identity. How large is the stream at the top?
 
-# %%
+# %% tags=["recorded"]
 def last_matrices(model):
     for block in model.blocks:
         yield block.self_attention.output.weight
@@ -585,6 +611,10 @@ def too_large(model):
         weight *= 10
 
 
+# %% [markdown]
+# The last one is wrong on purpose. Here are the sizes of the others:
+
+# %%
 starts = {"Xavier": None, "divided by √(2L)": by_depth, "zero": zero}
 for blocks in (6, 24):
     for name, prepare in starts.items():
@@ -599,17 +629,13 @@ for blocks in (6, 24):
 
 # %% [markdown]
 # With Xavier the stream grows with depth; scaled down, it stays near the size of the input, about 1.2. Does it matter
-# for learning? Guess first: six blocks, pre-norm, rate 3e-3, 150 steps. One more start is wrong on purpose: the last
-# matrices ten times too large.
+# for learning? Guess first: six blocks, pre-norm, 150 steps. One more start has the last matrices ten times too large.
 
-# %% tags=["nbval-ignore-output"]
-contenders = starts | {"ten times too large": too_large}
-for name, prepare in progress(contenders.items(), "training"):
-    losses = [loss_with(torchs_adam, seed, prepare=prepare) for seed in range(3)]
-    print(f"{name:20}", *(f"{loss:.2f}" for loss in losses))
+# %%
+show(recorded["start"])
 
 # %% [markdown]
-# The three sensible starts differ by 0.02 at most. Two things in our model forgive a wrong size (our explanation): the
+# For each seed, the three sensible starts differ by about 0.02 at most. Two things in our model forgive a wrong size (our explanation): the
 # norms hide it from the sub-layers, and Adam's steps do not depend on it. Ten times too large is worse with every seed,
 # though far from a failure. Models without norms forgive less: you have seen what twenty layers do to a factor.
 
@@ -643,9 +669,13 @@ print("relative:", *(f"{length:.3f}" for length in lengths[[0, 1, 2, 4, 8, 16, 3
 # products are fast. And an odd polynomial of a matrix, such as $a M + b\, M M^\top M + c\, (M M^\top)^2 M$, acts on
 # each singular value alone: $s \to a s + b s^3 + c s^5$. With the right numbers, five rounds bring all of them near 1:
 
-# %%
+# %% tags=["recorded"]
 A, B, C = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024
 
+# %% [markdown]
+# Watch four singular values:
+
+# %%
 values = torch.tensor([0.01, 0.1, 0.3, 1.0])
 for step in range(1, 6):
     values = A * values + B * values**3 + C * values**5
@@ -655,7 +685,7 @@ for step in range(1, 6):
 # Near is enough: 0.7 to 1.2. (This is a **Newton–Schulz iteration**.) Now our matrix, first divided by its length, so
 # that no singular value is above 1:
 
-# %%
+# %% tags=["recorded"]
 def orthogonalize(g, steps=5):  # (rows, columns)
     if g.shape[0] > g.shape[1]:
         return orthogonalize(g.T, steps).T  # the smaller square is cheaper
@@ -666,6 +696,10 @@ def orthogonalize(g, steps=5):  # (rows, columns)
     return x
 
 
+# %% [markdown]
+# How long are its directions now?
+
+# %%
 values = torch.linalg.svdvals(orthogonalize(momentum))
 print("now:", *(f"{value:.2f}" for value in values[[0, 1, 2, 4, 8, 16, 31]]))
 
@@ -674,7 +708,7 @@ print("now:", *(f"{value:.2f}" for value in values[[0, 1, 2, 4, 8, 16, 31]]))
 # nothing else: one tensor per matrix instead of Adam's two. (The *Nesterov* variant mixes the newest gradient in once
 # more. A tall matrix gets a longer step, since its columns are longer.)
 
-# %%
+# %% tags=["recorded"]
 class Muon:
     def __init__(self, parameters, lr, momentum=0.95):
         group = {"params": list(parameters), "lr": lr, "initial_lr": lr}
@@ -692,6 +726,10 @@ class Muon:
             weight -= group["lr"] * tall * orthogonalize(mixed)
 
 
+# %% [markdown]
+# Next to torch's:
+
+# %%
 torch.manual_seed(0)
 mine = nn.Parameter(torch.randn(128, 32))
 theirs = nn.Parameter(mine.detach().clone())
@@ -706,9 +744,9 @@ prove_equal(mine, theirs, tolerance=0.01, what="Ours and torch's Muon")
 
 # %% [markdown]
 # They agree only roughly, because torch iterates in numbers of 16 bits. Muon is made for the matrices inside the
-# blocks; embeddings, gains and biases stay with Adam. Which one learns faster, each at the better of two rates?
+# blocks; embeddings, gains and biases stay with Adam. Which one learns faster? One run each, with its time.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["recorded"]
 def muon(model, lr):
     inside = [weight for weight in model.blocks.parameters() if weight.dim() == 2]
     known = {id(weight) for weight in inside}
@@ -716,23 +754,29 @@ def muon(model, lr):
     return [Muon(inside, lr), *torchs_adam(nn.ParameterList(rest), 3e-3)]
 
 
-rivals = {"Adam, 3e-3": (torchs_adam, 3e-3), "Adam, 1e-2": (torchs_adam, 1e-2),
-          "Muon, 0.01": (muon, 0.01), "Muon, 0.02": (muon, 0.02)}
-table = {}
-for name, (make, lr) in progress(rivals.items(), "training"):
-    table[name] = [loss_with(make, seed, lr=lr) for seed in range(3)]
-    print(f"{name:11}", *(f"{loss:.2f}" for loss in table[name]))
+# %% [markdown]
+# The losses are means of the last 50 of 150 steps:
+
+# %% tags=["nbval-ignore-output"]
+for name, make, lr in (("Adam", torchs_adam, 3e-3), ("Muon", muon, 0.02)):
+    start = time.perf_counter()
+    loss = at_end(train(lr=lr, make=make, steps=150))
+    print(f"{name}: loss {loss:.2f} after {time.perf_counter() - start:.0f} seconds")
 
 # %% [markdown]
-# Muon is ahead with every seed, at both rates. But equal steps are not equal time: for matrices this small, one of its
-# steps takes two to three times as long. In large models the five rounds cost little next to the forward and backward
+# And from the record, each at two rates, three seeds, 150 steps:
+
+# %%
+show(recorded["muon"])
+
+# %% [markdown]
+# Muon is ahead with every seed, at both rates. But equal steps are not equal time: for matrices this small, its steps
+# take longer, as the seconds above show. In large models the five rounds cost little next to the forward and backward
 # pass.
 #
 # Open the library: `optimizers` makes the choice for you. Lesson 09's translator learns with it.
 
 # %%
-from txlib.training import optimizers
-
 show_source(optimizers)
 
 # %% [markdown]
@@ -825,8 +869,8 @@ show_source(optimizers)
 #   root of a running mean of its square, so that each weight gets steps of its own size. The bias correction makes the
 #   first of them right.
 # - Weight decay acts on the weights, not on the gradient.
-# - At 3e-3 our post-norm model makes all characters alike and stays at their frequencies, unless it gets a warm-up, or
-#   some of its blocks a lower rate. At 1e-3 it needs neither, and pre-norm needs neither even at 3e-3.
+# - At 0.003 our post-norm model makes all characters alike and stays at their frequencies, unless it gets a warm-up, or
+#   some of its blocks a lower rate. At 0.001 it needs neither, and pre-norm needs neither even at 0.003.
 # - Initial weights of size $1/\sqrt d$ keep a signal's size; deep residual streams grow unless the last matrices are
 #   scaled down.
 # - Muon makes all directions of a matrix's step equally long.

@@ -10,10 +10,10 @@ from txcourse.figures.experts import experts
 from txcourse.figures.flash import roofline, tiles
 from txcourse.figures.generation import beams, candidates, choices
 from txcourse.figures.language import next_token, plane
-from txcourse.figures.layers import block, stream, vectors
-from txcourse.figures.learning import before_and_after, valley
+from txcourse.figures.layers import block, loss_landscapes, stream, vectors
+from txcourse.figures.learning import before_and_after, training, valley
 from txcourse.figures.low_rank import products
-from txcourse.figures.positions import entrances, rearranging, turns
+from txcourse.figures.positions import entrances, rearranging, turns, weight_by_distance
 from txcourse.figures.recurrent import four_readers, reach, recurrent_translator
 from txcourse.figures.scale import isoflops, magnitudes, pipeline, ring, shards, split_network
 from txcourse.figures.sets import clusters
@@ -41,6 +41,7 @@ __all__ = [
     "influence",
     "input_sum",
     "isoflops",
+    "loss_landscapes",
     "magnitudes",
     "memory_tape",
     "multihead",
@@ -62,8 +63,10 @@ __all__ = [
     "stream",
     "task_heads",
     "tiles",
+    "training",
     "turns",
     "valley",
     "vectors",
     "ways_round",
+    "weight_by_distance",
 ]

@@ -1,4 +1,4 @@
-"""Learning: the paths that optimizers take down a valley, and tables before and after."""
+"""Learning: the paths of optimizers down a valley, what was noted during training, and tables before and after."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from txlib.plots.matrices import draw_cells, name_cells
-from txlib.plots.picture import PALETTE, Picture, drawing, headline, panels
+from txlib.plots.picture import PALETTE, WIDEST, Picture, drawing, headline, panels
 
 
 def valley(
@@ -65,5 +65,44 @@ def before_and_after(
             axes.set_title(name, fontweight="normal", fontsize=11)
             scale = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, label="probability")
             scale.outline.set_visible(False)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def training(
+    panels_of: Mapping[str, Sequence[Mapping[str, Sequence[float]]]],
+    *,
+    rows: Mapping[str, str],
+    window: int,
+    title: str,
+    alt: str,
+    log: Sequence[str] = (),
+) -> Picture:
+    """What was noted during training: a column for each setting, a row for each quantity, a line for each run.
+
+    Args:
+        panels_of: name of the setting → its runs; each has one mean per window for each quantity.
+        rows: quantity → its axis label.
+        window: steps that each value is a mean of.
+        log: quantities with a logarithmic axis.
+    """
+    with drawing():
+        width = min(WIDEST, 2.4 * len(panels_of))
+        figure, all_axes = panels(
+            len(rows) * len(panels_of), width=width, height=2.3 * len(rows), columns=len(panels_of), sharey="row"
+        )
+        for place, (quantity, label) in enumerate(rows.items()):
+            line = all_axes[place * len(panels_of) : (place + 1) * len(panels_of)]
+            for axes, (name, runs) in zip(line, panels_of.items(), strict=True):
+                for run, color in zip(runs, PALETTE, strict=False):
+                    steps = [window * (index + 1) for index in range(len(run[quantity]))]
+                    axes.plot(steps, run[quantity], color=color, linewidth=1.5)
+                if quantity in log:
+                    axes.set_yscale("log")
+                if place == 0:
+                    axes.set_title(name, fontweight="normal", fontsize=10)
+                if place == len(rows) - 1:
+                    axes.set_xlabel("training step")
+            line[0].set_ylabel(label)
         headline(figure, title)
         return Picture(figure, alt)
