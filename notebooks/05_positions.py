@@ -50,8 +50,7 @@ print(won, lost, sep="\n")
 print("same words:", sorted(words(won)) == sorted(words(lost)))
 
 # %% [markdown]
-# Give every word a random vector, and let each sentence attend to itself. The weights need no training to make the
-# point, so the projections are random as well. What does attention find for the word *enemy* in the two sentences?
+# Give every word a random vector, and let each sentence attend to itself, with random projections. What does attention find for the word *enemy* in the two sentences?
 
 # %%
 torch.manual_seed(0)
@@ -434,7 +433,7 @@ prove_equal(shaw(q, k, v, a_k, a_v), naive, what="Naive and efficient")
 
 
 # %% [markdown]
-# Music has a long memory, so Huang et al. (2019) did without clipping: a vector for *every* distance to the past. They
+# Huang et al. (2019) did without clipping: a vector for *every* distance to the past. They
 # also found that a reshape can do the picking. This **skewing** is built in [lesson 22](22_music.ipynb), section 4.
 
 # %% [markdown]
@@ -534,7 +533,7 @@ print(f"without reordering, the scores differ by up to {gap.abs().max():.1f}")
 # %% [markdown]
 # ## 6 See it work: which one reads best?
 #
-# Now all of them do the same job: guess the next letter of real English text. Here order matters a great deal. The
+# Now all of them do the same job: guess the next letter of real English text. The
 # model sees 32 letters, and is asked for the next one after each of them. It is small: one attention layer, and a
 # little network that reads its result together with the letter itself.
 #
@@ -637,8 +636,7 @@ class OneNumber(Reader):
 
 
 # %% [markdown]
-# And Shaw's, at the third and the side door. *Unclipped* is there for the sake of a comparison: it has a row for each
-# distance.
+# And Shaw's, at the third and the side door. *Unclipped*, with a row for each distance, is there to compare.
 
 # %%
 class Shaw(Reader):
@@ -814,8 +812,6 @@ print("           without:       ", *(f"{loss:.2f}" for loss in forgotten))
 
 
 # %% [markdown]
-# Nothing crashed; the model just reads worse, as with most mistakes with positions.
-#
 # ### Longer than it was trained for
 #
 # All readers were trained on 32 letters. Now they read 128, and we look at the loss place by place, as a mean over the
@@ -848,7 +844,7 @@ plots.lines(
 )
 
 # %% [markdown]
-# Read the table slowly; it holds a surprise. (Places are counted from 1 here, as in the figure.) Three of the eight end
+# (Places are counted from 1 here, as in the figure.) Three of the eight end
 # up worse than the table of pairs, which costs 2.38.
 #
 # - **None** falls back to just that table. It knows no places that could be new to it.
