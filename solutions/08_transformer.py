@@ -5,8 +5,8 @@
 # elsewhere. All three tasks are *core*. Run the cells from the top; fill in where it says *your turn*. A check compares what your
 # function returns with what it should return, and knows the usual mistakes. Try as often as you like.
 #
-# Special tokens: padding {{PAD}}, start (`BOS`) {{BOS}}, end (`EOS`) {{EOS}}. A label of −100 is not counted. A mask is boolean, and
-# `True` means *may attend*.
+# Special tokens, which you write as numbers: padding (`PAD`) {{PAD}}, start (`BOS`) {{BOS}}, end (`EOS`) {{EOS}}. A label of
+# −100 is not counted. A mask is boolean, and `True` means *may attend*.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
