@@ -109,9 +109,13 @@ def collect(
         with Folder(to) as inbox:
             for label, own in sorted(groups.items()):
                 time_of = _Times(told, roster, zone, collected, label)
-                write_notebooks(inbox, label, _notebooks(opened, own, time_of, collected), collected, system)
+                notebooks = _notebooks(opened, own, time_of, collected)
+                write_notebooks(inbox, label, notebooks, collected, system)
+                collected.learners += bool(notebooks)
+                if not notebooks:
+                    collected.remarks.append(f"{label}: no notebook in what was handed in")
     here = [label for label in groups] + _collected_earlier(Path(to), collected.stems)
-    collected.learners, collected.missing = len(groups), roster.missing((label, "") for label in here)
+    collected.missing = roster.missing((label, "") for label in here)
     return collected
 
 

@@ -236,7 +236,9 @@ def test_everything_that_is_left_out_is_listed(gather):
 
 
 def test_a_learner_without_a_notebook_is_not_lost(gather):
-    _, inbox = gather("canvas", [*of_class()[1:], Upload(ADA, b"%PDF", "answers.pdf")])
+    collected, inbox = gather("canvas", [*of_class()[1:], Upload(ADA, b"%PDF", "answers.pdf")])
+    assert (collected.learners, collected.notebooks, collected.missing) == (5, 5, [])
+    assert "Ada Lovelace: no notebook in what was handed in" in collected.remarks
     problems = {file.name: file.problem for file in find_submissions(inbox, "03_sample")}
     assert problems["Ada Lovelace"] == "no notebook"
 
