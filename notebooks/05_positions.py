@@ -50,7 +50,8 @@ print(won, lost, sep="\n")
 print("same words:", sorted(words(won)) == sorted(words(lost)))
 
 # %% [markdown]
-# Give every word a random vector, and let each sentence attend to itself, with random projections. What does attention find for the word *enemy* in the two sentences?
+# Give every word a random vector, and let each sentence attend to itself, with random projections. What does attention
+# find for the word *enemy* in the two sentences?
 
 # %%
 torch.manual_seed(0)
@@ -395,8 +396,8 @@ figures.rearranging(
 
 # %% [markdown]
 # The picking is one call: `gather(-1, bucket)` reads, in each row, the columns that `bucket` names. What it gives is a
-# **bias** on the scores, and `attention` takes one. (`expand` repeats the bucket matrix for each batch and head, without
-# copying it.)
+# **bias** on the scores, and `attention` takes one. (`expand` repeats the bucket matrix for each batch and head,
+# without copying it.)
 
 # %%
 def shaw_bias(q, a_k):  # (batch, heads, n, d_k); (bucket, d_k)
@@ -408,8 +409,8 @@ def shaw_bias(q, a_k):  # (batch, heads, n, d_k); (bucket, d_k)
 
 # %% [markdown]
 # With the values it goes the other way. First *add up* the weights that fall into the same bucket, then let each sum
-# meet its vector once: in the last row of the picture, the three weights of bucket 0 become one number. `scatter_add` is
-# `gather` backward: it adds each number to the column that its bucket names.
+# meet its vector once: in the last row of the picture, the three weights of bucket 0 become one number. `scatter_add`
+# is `gather` backward: it adds each number to the column that its bucket names.
 
 # %%
 def shaw_values(weight, a_v):  # (…, query, key); (bucket, d_k)
@@ -570,8 +571,8 @@ class Doors(nn.Module):
 
 
 # %% [markdown]
-# Then a reader around them. By itself it reads without positions. (With the pattern `"b n (three h d) -> three b h n d"`,
-# `rearrange` cuts one wide projection into q, k and v, and each into heads.)
+# Then a reader around them. By itself it reads without positions. (With the pattern
+# `"b n (three h d) -> three b h n d"`, `rearrange` cuts one wide projection into q, k and v, and each into heads.)
 
 # %%
 class Reader(Doors):
@@ -775,8 +776,8 @@ predicted("positions", "Shaw, unclipped and rotary: a query asks for distances")
 # "the letter before me" is the same rule at every place, and they need to learn it only once.
 #
 # The best of them only reach the table of triples. That is no failure of positions: the table counted all of the text,
-# 1.6 million letters, while a reader saw $300 \cdot 16 \cdot 32$, about 150,000. What we compare here are positions, not
-# the best way to guess letters.
+# 1.6 million letters, while a reader saw $300 \cdot 16 \cdot 32$, about 150,000. What we compare here are positions,
+# not the best way to guess letters.
 #
 # (The causal mask itself tells a little: a letter with much to look at must be late. Deeper models without positions
 # learn to use that, see Haviv et al. 2022, [arXiv:2203.16634](https://arxiv.org/abs/2203.16634).)
@@ -815,7 +816,8 @@ print("           without:       ", *(f"{loss:.2f}" for loss in forgotten))
 # ### Longer than it was trained for
 #
 # All readers were trained on 32 letters. Now they read 128, and we look at the loss place by place, as a mean over the
-# three seeds. Decide first: which of them will hold beyond place 32, which will fail at once, which slowly? The results are folded away (a click on the three dots opens them). One column for each 32 places:
+# three seeds. Decide first: which of them will hold beyond place 32, which will fail at once, which slowly? The results
+# are folded away (a click on the three dots opens them). One column for each 32 places:
 
 # %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
 def over_seeds(kind):
@@ -844,8 +846,7 @@ plots.lines(
 )
 
 # %% [markdown]
-# (Places are counted from 1 here, as in the figure.) Three of the eight end
-# up worse than the table of pairs, which costs 2.38.
+# (Places are counted from 1 here, as in the figure.) Three of the eight end up clearly worse than the table of pairs.
 #
 # - **None** falls back to just that table. It knows no places that could be new to it.
 # - **Learned** fails at once, as predicted: the rows of the 33rd place and all later ones have never been trained.

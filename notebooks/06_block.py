@@ -170,8 +170,8 @@ with torch.no_grad():
 prove_equal(of_sum, sum_of, tolerance=1e-4, what="f(a + b) and f(a) + f(b)")
 
 # %% [markdown]
-# So attention moves information; it does not process it. The block that this lesson builds fixes both. Each layer *adds*
-# to what is there instead of replacing it, and a small network does the work on each word.
+# So attention moves information; it does not process it. The block that this lesson builds fixes both. Each layer
+# *adds* to what is there instead of replacing it, and a small network does the work on each word.
 
 # %% [markdown]
 # ## 2 The idea in one picture
@@ -211,8 +211,8 @@ figures.block()
 # way around $f'$. Take twelve layers, each with the slope 0.1. Without residuals, the slope of all together is
 # $0.1^{12}$, a millionth of a millionth. With residuals it is $1.1^{12} = 3.1$.
 #
-# An addition needs two vectors of one length, so $f$ must lead from $d$ dimensions back to $d$. The same twelve layers, with the same
-# weights, as additions:
+# An addition needs two vectors of one length, so $f$ must lead from $d$ dimensions back to $d$. The same twelve layers,
+# with the same weights, as additions:
 
 # %%
 x, added = sent, [sent]
@@ -350,8 +350,8 @@ as_layer_norm = layer_norm(centered, gain, bias=0.0, eps=1e-6)
 prove_equal(rms_norm(centered, gain), as_layer_norm, what="Both norms at mean 0")
 
 # %% [markdown]
-# As modules that learn the gain, which torch calls `weight`, and the bias. Layer norm calls torch's function, which does
-# all the steps in one go.
+# As modules that learn the gain, which torch calls `weight`, and the bias. Layer norm calls torch's function, which
+# does all the steps in one go.
 
 # %% tags=["recorded"]
 class LayerNorm(nn.Module):
@@ -452,8 +452,8 @@ plots.lines(
 #
 # We have all parts that compute. One more acts in training only. **Dropout** sets a random part of the entries to 0, so
 # that the model cannot rely on any single number. The rest is divided by the fraction that is kept: then the expected
-# value stays the same, and nothing has to change when dropout is switched off. With $p = 0.5$, the numbers 1, 2, 3, 4 may
-# become 0, 4, 6, 0, or 2, 0, 0, 8.
+# value stays the same, and nothing has to change when dropout is switched off. With $p = 0.5$, the numbers 1, 2, 3, 4
+# may become 0, 4, 6, 0, or 2, 0, 0, 8.
 #
 # In the block, dropout acts on the *branch*, before the addition. On the stream it would erase what earlier layers have
 # written.
@@ -516,8 +516,8 @@ class TransformerBlock(nn.Module):
 # %% [markdown]
 # Follow one word through a stack of six such blocks, before any training. After each sub-layer the stream of *attacked*
 # is a sum: its embedding, plus what all attention layers have added, plus what all feed-forward networks have added.
-# How long is the stream, and how much of its length comes from each? We keep the three parts separately. Layer norm is a
-# division once the mean is gone, so post-norm divides all three alike.
+# How long is the stream, and how much of its length comes from each? We keep the three parts separately. Layer norm is
+# a division once the mean is gone, so post-norm divides all three alike.
 
 # %%
 @torch.no_grad()
@@ -626,8 +626,8 @@ print(f"loss by frequency {by_frequency:.2f}, by pairs {by_pairs:.2f} nats")
 
 # %% [markdown]
 # The candidates: the whole block, in pre-norm; then without its residuals, without its norms, without its feed-forward
-# networks. The last one has only a third of the parameters, so it also competes with 18 blocks instead of 6. To leave out
-# one sub-layer, we give each its own wiring.
+# networks. The last one has only a third of the parameters, so it also competes with 18 blocks instead of 6. To leave
+# out one sub-layer, we give each its own wiring.
 
 # %% tags=["recorded"]
 def left_out(x, sublayer, norm):
@@ -771,8 +771,8 @@ plots.lines(
 )
 
 # %% [markdown]
-# The residual alone lets gradients explode on their way down, and the bare stack lets them vanish. But with norms and no
-# residuals they keep their size. So the gradient's size is not what stops that model. Is it section 1's collapse?
+# The residual alone lets gradients explode on their way down, and the bare stack lets them vanish. But with norms and
+# no residuals they keep their size. So the gradient's size is not what stops that model. Is it section 1's collapse?
 # Measure the fraction that tells words apart, from the input to the sixth block, before training:
 
 # %%
@@ -814,11 +814,11 @@ for name in ("pre-norm", "post-norm"):
     print(f"{name:9} gradient of the first block {first:.1f}, of the last {last:.1f}")
 
 # %% [markdown]
-# In pre-norm the last block's gradient is only half of the first's; in post-norm it is a little larger than the first's,
-# and four times pre-norm's. Xiong et al. (2020, theorem 1) derived how the last block's gradient depends on the number
-# $L$ of blocks: in post-norm it does not; in pre-norm it shrinks like $1/\sqrt{L}$, because the stream, which the last
-# norm divides by its size, has grown like $\sqrt{L}$. Whether that hurts, training must show: it is the question of
-# lesson 07.
+# In pre-norm the last block's gradient is only half of the first's; in post-norm it is a little larger than the
+# first's, and four times pre-norm's. Xiong et al. (2020, theorem 1) derived how the last block's gradient depends on
+# the number $L$ of blocks: in post-norm it does not; in pre-norm it shrinks like $1/\sqrt{L}$, because the stream,
+# which the last norm divides by its size, has grown like $\sqrt{L}$. Whether that hurts, training must show: it is the
+# question of lesson 07.
 #
 # ### The landscape, with residuals and without
 #
@@ -858,9 +858,9 @@ write_module("my_transformer.py", MultiHeadAttention, LayerNorm, RMSNorm,
              FeedForward, pre_norm, post_norm, TransformerBlock)
 
 # %% [markdown]
-# (JupyterLab's file list leaves out `.py` files; `%pycat my_transformer.py` shows it.) Does it work? The library's block
-# has the same parts under the same names, so weights can be handed over. We perturb them all first: gains of 1 and
-# biases of 0 would hide a forgotten gain or bias.
+# (JupyterLab's file list leaves out `.py` files; `%pycat my_transformer.py` shows it.) Does it work? The library's
+# block has the same parts under the same names, so weights can be handed over. We perturb them all first: gains of 1
+# and biases of 0 would hide a forgotten gain or bias.
 
 # %%
 import my_transformer
@@ -901,8 +901,8 @@ for name, norm_first in {"pre_norm": True, "post_norm": False}.items():
     prove_equal(mine(x, mask), out, what=f"Your {name} block and torch's")
 
 # %% [markdown]
-# Open the library: in `txlib`'s block you will recognize `residual`, both wirings in a few lines. New are cross-attention
-# (lesson 08) and a cache for writing word by word (lesson 13).
+# Open the library: in `txlib`'s block you will recognize `residual`, both wirings in a few lines. New are
+# cross-attention (lesson 08) and a cache for writing word by word (lesson 13).
 
 # %%
 show_source(library.TransformerBlock.forward, library.TransformerBlock.residual)
@@ -1018,8 +1018,8 @@ for d in (64, 512, 1024):
 # - Layer norm works on one word at a time: mean 0, variance 1 (biased), then a learned gain and bias. RMS norm leaves
 #   out the mean and the bias.
 # - The feed-forward network computes, word by word, and holds two thirds of the $12d^2$ parameters.
-# - Without residuals or without norms a stack of six learns the characters' frequencies and no more. The whole block
-#   beats a table of pairs.
+# - Without residuals or without norms a stack of six learns the characters' frequencies and hardly more. A residual
+#   around attention keeps words apart; without attention none is needed. The whole block beats a table of pairs.
 # - Your block is in `my_transformer.py`, and it is torch's.
 #
 # **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), sections 3.1, 3.3 and 5.4. He et

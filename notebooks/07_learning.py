@@ -448,9 +448,9 @@ def first_slower(model, lr):
 
 
 # %% [markdown]
-# Three runs at the rate 0.003: pre-norm, post-norm, and post-norm with a warm-up of 150 steps. Two losses to compare with,
-# from lesson 06: a model that knows only how often each character occurs has 3.17; one that knows which pairs occur has
-# 2.40.
+# Three runs at the rate 0.003: pre-norm, post-norm, and post-norm with a warm-up of 150 steps. Two losses from lesson
+# 06 to compare with: a model that knows only how often each character occurs has 3.17; one that knows which pairs occur
+# has 2.40.
 
 # %%
 predict("post-norm-start", "Which run gets no further than the frequencies?",
@@ -486,8 +486,8 @@ expect("Loss of post-norm with a warm-up", at_end(runs["post-norm, warm-up"]), 2
 predicted("post-norm-start", "post-norm")
 
 # %% [markdown]
-# One run is an anecdote. The record holds 600 steps, with three seeds, and post-norm also at a lower rate. The losses of
-# the last 50 steps:
+# One run is an anecdote. The record holds 600 steps, with three seeds, and post-norm also at a lower rate. The losses
+# of the last 50 steps:
 
 # %%
 show(recorded["wiring"])
@@ -635,9 +635,10 @@ for blocks in (6, 24):
 show(recorded["start"])
 
 # %% [markdown]
-# For each seed, the three sensible starts differ by about 0.02 at most. Two things in our model forgive a wrong size (our explanation): the
-# norms hide it from the sub-layers, and Adam's steps do not depend on it. Ten times too large is worse with every seed,
-# though far from a failure. Models without norms forgive less: you have seen what twenty layers do to a factor.
+# For each seed, the three sensible starts differ by about 0.02 at most. Two things in our model forgive a wrong size
+# (our explanation): the norms hide it from the sub-layers, and Adam's steps do not depend on it. Ten times too large is
+# worse with every seed, though far from a failure. Models without norms forgive less: you have seen what twenty layers
+# do to a factor.
 
 # %% [markdown]
 # ## 7 Muon: a matrix is not a list of numbers
