@@ -6,7 +6,7 @@
 # - build a recurrent net and a GRU by hand, and say what gates are for, with an experiment;
 # - put two of them together into a translator, and measure where one vector for a whole sequence is not enough;
 # - build Bahdanau's attention, train it, and read its alignments;
-# - count the steps that wait for one another, and say why people wanted to be rid of recurrence.
+# - count the steps that wait for one another, and say why people wanted to get rid of recurrence.
 #
 # **You need** lesson 01, matrix products, and the chain rule. **It takes** about 65 minutes to read and try; all cells
 # together run in about a minute and a half on a laptop.
@@ -14,8 +14,8 @@
 # %% [markdown]
 # ## 1 The problem: from one sequence to another
 #
-# Lesson 01 turned text into a row of vectors. What is missing is a way to turn one row into another: a sentence into
-# its translation, for example: Chinese to English in one of the lectures, German to English here.
+# Lesson 01 turned text into a row of vectors. What is missing is a way to turn one row into another, such as a sentence
+# into its translation: Chinese to English in one of the lectures, German to English here.
 
 # %% tags=["recorded"]
 import json
@@ -36,8 +36,8 @@ from txlib.paths import DATA
 from txlib.text import Tokenizer
 
 # %% [markdown]
-# The sentences are dialogues of free computer games, and the whole course uses them. Could one translate them with a
-# dictionary, word by word? Look at what *Ziel* becomes.
+# The sentences come from dialogues in free computer games, and the whole course uses them. Could you translate them
+# word by word, with a dictionary? Look at what *Ziel* becomes.
 
 # %% tags=["recorded"]
 german_pairs = translation("games", "de-en")
@@ -47,8 +47,8 @@ for german, english in german_pairs.train:
         print(f"{german:50} {english}")
 
 # %% [markdown]
-# It depends on the words around it. And the pair below, which will stay with us through lesson 09, shows two more
-# difficulties: the words come in another order, and the two sides can have different lengths.
+# It depends on the words around it. And there are two more difficulties: in the pair below, which will stay with us
+# through lesson 09, the words come in another order; and in many pairs the two sides differ in length.
 
 # %%
 our_pair = next(p for p in german_pairs.train
@@ -64,8 +64,8 @@ print(f"{unequal / len(german_pairs.train):.0%} of the pairs differ in length")
 # %% [markdown]
 # ## 2 A net that reads
 #
-# We have a vector for each word, and need one function for any number of them. Read as you read this line: from left
-# to right, and keep in mind what you have read. What is kept in mind is the **state**. Each word changes it, by the
+# We have a vector for each word, and need one function for any number of them. Read the way you read this line: from
+# left to right, keeping in mind what you have read. What is kept in mind is the **state**. Each word changes it, by the
 # same rule at every position. First with a state of a single number:
 
 # %%
@@ -80,7 +80,7 @@ for x in (1.0, 0.0, 0.0, -1.0):  # four "words"
 #
 # $$h_t = g(W h_{t-1} + U x_t + b)$$
 #
-# with $g = \tanh$, and $h_0 = 0$. That is a **recurrent** net, since its output recurs as its input.
+# with $g = \tanh$, and $h_0 = 0$. Such a net is called **recurrent**, since its output returns as its input.
 
 # %% tags=["recorded"]
 class Plain(nn.Module):
@@ -119,9 +119,9 @@ compare(cell, nn.RNN(8, 8, batch_first=True), ours, "Your states and nn.RNN's")
 # %% [markdown]
 # ### A test: how did the sentence begin?
 #
-# To translate a sentence, you begin with its first words, after having read all of it. So the last state must still
-# know the first word. Does it? We take German sentences that begin with one of the 16 most frequent first tokens, let
-# the net read to the end, and ask the last state which one it was. The tokens are lesson 01's byte pairs:
+# To translate a sentence, you read all of it and then begin with its first words. So the last state must still know the
+# first word. Does it? We take German sentences that begin with one of the 16 most frequent first tokens, let the net
+# read to the end, and ask the last state which one it was. The tokens are lesson 01's byte pairs:
 
 # %% tags=["recorded"]
 vocabulary = Tokenizer.load(shipped("games-de-en") / "tokenizer.json")
@@ -137,7 +137,8 @@ starters = [id for id, _ in Counter(ids[0] for ids in to_read).most_common(16)]
 print([vocabulary.token(id) for id in starters])
 
 # %% [markdown]
-# Sentences of equal length go into one group, so that nothing needs padding. `beginnings` gives the right answers:
+# Sentences of equal length go into one group, so that nothing needs padding. `beginnings` returns the right answers, as
+# numbers from 0 to 15:
 
 # %% tags=["recorded"]
 def by_length(rows):
@@ -174,8 +175,8 @@ class Reader(nn.Module):
 
 
 # %% [markdown]
-# Three hundred steps of 64 sentences, with Adam (lesson 07 takes it apart). We **clip**: if the vector of all gradients
-# is longer than 1, it is scaled to length 1, so that one wild batch does no harm.
+# We train for 300 steps of 64 sentences, with the optimizer Adam (lesson 07 takes it apart). We **clip**: if the vector
+# of all gradients is longer than 1, it is scaled to length 1, so that one wild batch does no harm.
 
 # %% tags=["recorded"]
 def learn_beginnings(cell, seed, steps=300):
@@ -196,7 +197,7 @@ def learn_beginnings(cell, seed, steps=300):
 
 
 # %% [markdown]
-# And how often is it right, on test sentences of different lengths?
+# And how often is it right, on unseen sentences of different lengths?
 
 # %% tags=["recorded"]
 SPANS = [(4, 7), (8, 11), (12, 15), (16, 19), (20, 27)]  # tokens
@@ -249,10 +250,10 @@ for w in (0.5, 0.9, 1.0, 1.5):
 # ### Gates
 #
 # So give the net a state that is *kept*, unless something says otherwise. Keep a part $z$ of it, and take the rest,
-# $1 - z$, from a new proposal: $h_t = (1 - z)\,n_t + z\,h_{t-1}$. What is left of $h_0$ after 20 steps is $z^{20}$:
-# nothing for $z = 0.5$, 36% for $z = 0.95$, everything for $z = 1$. And let the net compute $z$ itself, for each entry
-# of the state, from the word and the state. Such a number between 0 and 1 is a **gate**. The **gated recurrent unit**
-# (GRU; Cho et al. 2014) has two:
+# $1 - z$, from a proposal $n_t$: $h_t = (1 - z)\,n_t + z\,h_{t-1}$. What is left of $h_0$ after 20 steps is $z^{20}$: a
+# millionth for $z = 0.5$, 36% for $z = 0.95$, everything for $z = 1$. And let the net compute $z$ itself, for each
+# entry of the state, from the word and the state. Such a number between 0 and 1 is a **gate**. The **gated recurrent
+# unit** (GRU; Cho et al. 2014) has two:
 #
 # $$\begin{aligned}
 # r_t &= \sigma(U_r x_t + W_r h_{t-1} + b_r) &&\text{reset: how much of the past the proposal sees}\\
@@ -293,12 +294,12 @@ gated = learn_beginnings(Gated, seed=0)
 print("first token known:", [f"{share:.0%}" for share in share_known(gated)])
 
 # %% [markdown]
-# Nothing is forgotten. Are gates the reason?
+# Next to nothing is forgotten. Are gates the reason?
 #
 # ### Break it: gates that do not hold, and a net without gates that does
 #
-# Perhaps what counts is that the gradient has an open road. Then we can close it in a gated net, and open it in a plain
-# one. We make three changes, each only to the *start*:
+# Perhaps what counts is that the gradient has an open road. If so, we can close that road in a gated net and open it in
+# a plain one. We make three changes, each only to the *start*:
 #
 # - `held`: a gated net whose update gates begin with a bias of 3, so that $z \approx 0.95$;
 # - `shut`: the same with a bias of −3, so that $z \approx 0.05$: gates that keep nothing;
@@ -332,9 +333,9 @@ predict(
 )
 
 # %% [markdown]
-# Each was trained like the two above, with three seeds (`python data/looking_back.py 0 1 2` does it again). Here is
-# what they know at the end. And before they had learned anything: how large is the gradient at each distance from the
-# end of a sentence of 24 tokens, compared with that at the end?
+# All five were trained as above, with three seeds (`python data/looking_back.py 0 1 2` does it again). The table shows
+# what they know at the end. The figure shows new nets, before any training: the gradient at each distance from the end
+# of a sentence of 24 tokens, relative to that at the end.
 
 # %% jupyter={"source_hidden": true}
 from IPython.display import display
@@ -355,10 +356,10 @@ predicted("open-road", "held and identity")
 
 # %% [markdown]
 # Gates that keep nothing do not help: `shut` forgets like the plain net. And a net without any gate remembers, if it
-# starts from the identity. So it is not gates as such. What counts is that the gradient reaches the first word *at the
-# start*. (After training it need not any more: in the `identity` nets it is then at most 2 in 10,000.) Gates are one
-# way to an open road, and one that a net can open for itself: a new GRU's gates are half open, little gets through, but
-# enough to learn to open them.
+# starts from the identity. So gates as such are not the reason. What counts is that enough of the gradient reaches the
+# first word *at the start*. (After training it need not: in the `identity` nets at most 2 parts in 10,000 then reach 20
+# tokens back.) Gates are one way to open the road, and a net can open them for itself. A new GRU's gates are half open:
+# at 20 tokens, 3 or 4 parts in 100,000 get through. After training it is more than half.
 
 # %% [markdown]
 # ## 4 One net reads, another writes
@@ -371,8 +372,9 @@ predicted("open-road", "held and identity")
 #
 # $$s_t = \text{GRU}(s_{t-1}, [y_{t-1}, c]) \qquad y_t \text{ from the logits of } [s_t, y_{t-1}, c]$$
 #
-# All that the decoder ever learns of the source is $c$. (Cho et al. hand it to every step, as here; with Sutskever
-# et al. it is the decoder's first state and no more.)
+# All that the decoder ever learns of the source is $c$. (Cho et al. hand it to every step, as here; in Sutskever et al.
+# it is only the decoder's first state. Square brackets join vectors end to end; $y_{t-1}$ in them is the token's
+# embedding. The drawing leaves out the end tokens.)
 
 # %% jupyter={"source_hidden": true}
 figures.recurrent_translator(
@@ -385,12 +387,14 @@ figures.recurrent_translator(
 )
 
 # %% [markdown]
-# Three design choices, the same as in the library. The encoder reads from both ends: one GRU from the left and one from
-# the right, each with half the width, and $h_i$ is both states, concatenated. $c$ takes the last state of each; the GRU
-# from the right ends at the first word. And one matrix holds the vectors of all tokens and gives the logits as well.
+# Three design choices follow the library. First, the encoder is bidirectional: one GRU reads from the left and one from
+# the right, each with half the width, and $h_i$ joins their two states. Second, $c$ is made of the last state of each;
+# the one from the right ends at the first word. Third, one matrix holds the vectors of all tokens and also gives the
+# logits.
 #
 # A batch holds sources of one length here, so nothing needs padding. (The library pads, and hides the padding with a
-# mask; lesson 03 explains masks.) First the encoder. `ends` are the two states that have read everything:
+# mask; lesson 03 explains masks.) First the encoder. `ends` returns the two states that have read everything. (Lesson
+# 08 explains the factor $\sqrt{\text{width}}$.)
 
 # %% tags=["recorded"]
 from txlib.layers import TokenEmbedding
@@ -412,8 +416,8 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# The decoder adds one step of the equation above. `context` is a method of its own, because it is what section 5
-# changes: here it does not look at $s$ at all.
+# `step` is one step of the equation above. `context` is a method of its own, because section 5 changes it. Here it does
+# not use $s$ at all.
 
 # %% tags=["recorded"]
 class Translator(Encoder):
@@ -433,8 +437,8 @@ class Translator(Encoder):
 
 
 # %% [markdown]
-# All steps, one after the other. In training, the decoder gets as $y_{t-1}$ the token that *should* be there, whatever
-# it would have written itself (**teacher forcing**; more in lesson 08).
+# `decode` takes all steps in turn. In training, $y_{t-1}$ is the token that *should* be there, whatever the decoder
+# would have written itself (**teacher forcing**; more in lesson 08).
 
 # %% tags=["recorded"]
 def decode(model, decoder_input_ids, h):
@@ -451,9 +455,9 @@ def decode(model, decoder_input_ids, h):
 # %% [markdown]
 # ### A task that needs the whole source: write it backward
 #
-# Before real sentences, a task in which everything has to be remembered. The source is a row of random letters, and the
-# target is the same row backward. The library's `collate` makes a batch of it. Here is one of two rows. Say what each
-# of its three tensors is for before you read on:
+# Before real sentences, here is a task in which everything has to be remembered. The source is a row of random letters,
+# and the target is the same row backward. The library's `collate` makes a batch of it. Here is one with two rows.
+# Before you read on, say what each of its three tensors is for:
 
 # %% tags=["recorded"]
 PAD, BOS, EOS = vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id  # 0, 1, 2
@@ -507,8 +511,8 @@ def write(model, input_ids, longest):
 
 
 # %% [markdown]
-# Five hundred batches of rows of 2 to 16 letters. Then count the right letters, also in rows longer than any it was
-# trained on.
+# We train on 500 batches of rows of 2 to 16 letters. Then we count the right letters, also in rows longer than any it
+# was trained on.
 
 # %% tags=["recorded"]
 def learn_to_reverse(kind, seed, width=64):
@@ -534,17 +538,17 @@ one_vector = learn_to_reverse(Translator, seed=0)
 print("right letters:", {n: f"{letters_right(one_vector, n):.0%}" for n in ROWS})
 
 # %% [markdown]
-# Four letters are no problem. Then it gets worse, although rows of up to 16 were in its training: one vector has to
-# hold all letters. (Guessing gets one in 20.)
+# Four letters are no problem. Then it gets worse, although it was trained on rows of up to 16. (Guessing gets one in
+# 20.) Our explanation: one vector has to hold all letters. Section 5 gives it rivals.
 
 # %% [markdown]
 # ## 5 Look back
 #
-# We have a decoder that knows the source by one vector, and one vector is not enough. You would not translate like
-# that. You read the sentence, and then, for each word you write, you look back at the part that you need now. Bahdanau,
-# Cho and Bengio (2015) let the decoder do the same. The encoder has made a state for each word, $h_1 \dots h_n$, and so
-# far nearly all were thrown away. Keep them. For each step, mix a context of its own. With three states of one number
-# each, and scores that say how well each fits what is about to be written:
+# We have a decoder that knows the source only through one vector, and it loses most of a long row. You would not
+# translate like that. You read the sentence, and then, for each word you write, you look back at the part that you need
+# now. Bahdanau, Cho and Bengio (2015) let the decoder do the same. The encoder has made a state for each word,
+# $h_1 \dots h_n$, and so far nearly all were thrown away. Keep them. For each step, mix a new context. With three
+# states of one number each, and scores that say how well each fits what is about to be written:
 
 # %%
 h = torch.tensor([4.0, 7.0, 1.0])  # three encoder states
@@ -593,8 +597,8 @@ class Attending(Translator):
 
 
 # %% [markdown]
-# Now the same letters, the same batches, the same number of steps. Before you look: will the gap grow with the length,
-# or is attention better by the same amount everywhere?
+# Now train it on the same batches, for the same number of steps. Before you look: will the gap grow with the length, or
+# is attention better by the same amount everywhere?
 
 # %% tags=["nbval-ignore-output"]
 attending = learn_to_reverse(Attending, seed=0)
@@ -605,9 +609,9 @@ expect("Right letters of 16, attention", letters_right(attending, 16), 0.7, 1.0)
 # ### Does it help to look back, or only to have more?
 #
 # The new net differs in three ways: it has 8,256 parameters more, it uses all states instead of two, and it *chooses*
-# among them. Two rivals tell these apart. The first is the net with one vector, but wider: 72 numbers instead of 64, and
-# more parameters than attention has. The second is the net with attention, but every state gets the same weight,
-# whatever is to be written. Guess which of them comes closer to attention.
+# among them. Two rivals tell these apart. The first is the net with one vector, but wider: 72 numbers instead of 64,
+# and more parameters than attention has. The second is the net with attention, but every state gets the same weight
+# (the net that scores is idle). Guess which of them comes closer to attention.
 
 # %% tags=["recorded"]
 class Even(Attending):
@@ -619,7 +623,7 @@ RIVALS = {"one vector": (Translator, 64), "wider": (Translator, 72),
           "same weights": (Even, 64), "attention": (Attending, 64)}
 
 # %% [markdown]
-# Three seeds of each, recorded by the same command as in section 3: right letters in rows of 4, 8, 12, 16 and 24.
+# Here are the right letters in rows of 4, 8, 12, 16 and 24, for three seeds each, recorded by section 3's command.
 
 # %% jupyter={"source_hidden": true}
 runs = {name: list(recorded["reversal"][name].values()) for name in RIVALS}
@@ -638,9 +642,9 @@ plots.lines(
 
 # %% [markdown]
 # Neither rival is enough. Of sixteen letters, one vector gets 23 to 25% right, the wider net 26 to 28%, and the mean of
-# all states 24%. Attention gets 93 to 94%. So what helps is neither more parameters nor more states: it is to choose.
-# Up to the longest rows of the training, the gap grows with the length. At 24 letters all get worse: none has met so
-# long a row.
+# all states 24%. Attention gets 93 to 94%. So what helps is neither more parameters nor more states, but choosing among
+# them. Up to the longest rows of the training, the gap grows with the length. At 24 letters, a row longer than any in
+# the training, all get worse.
 #
 # All steps of the decoder at once make a table: one row for each letter to be written, one column for each that was
 # read. We look at eight new letters:
@@ -685,18 +689,18 @@ for kind in (Attending, Even, Shifted):
     print(f"{kind.__name__:10} {letters_right(other, 12):4.0%} of 12 letters right")
 
 # %% [markdown]
-# So it depends on where it looks. With equal weights (`Even`), little more than guessing is left: a net that was
-# trained to look has put nothing else in their place. The state next door is not useless. Our explanation: both GRUs
-# carry something of a letter on to its neighbors.
+# So it depends on where it looks. With equal weights (`Even`), little more than guessing is left: the net has learned
+# no other way. The neighboring state is not useless. Our explanation: both GRUs carry something of a letter on to its
+# neighbors.
 
 # %% [markdown]
 # ## 6 Real sentences
 #
-# We have a mechanism that plainly wins where everything must be remembered. Does it win on sentences, of which much can
-# be guessed? Two models come with the course, one with one vector and one with attention. Each learned for 5,000 steps
+# We have a mechanism that plainly wins where everything must be remembered. Does it win on sentences, where much can be
+# guessed? Two models come with the course, one with one vector and one with attention. Each learned for 5,000 steps
 # from all 29,300 pairs. (`python data/recurrent_translators.py` made them. They are of the library's class; the end of
-# this section proves that it computes what ours do.) Both translate all test sentences, which no training has seen.
-# Here are three that chance has picked:
+# this section proves that it computes what ours do.) Both translate all test sentences, which neither has seen, by
+# greedy decoding (`num_beams=1`). Here are three, picked at random:
 
 # %% tags=["nbval-ignore-output"]
 from txlib import generation
@@ -717,8 +721,8 @@ for index in random.Random(0).sample(range(len(german)), 3):
 # Both models have learned how sentences of these games sound. Which translations are good must not be a matter of
 # taste. So here is a rule: a translation is *good* if at least half of its words occur in the human's, and at least
 # half of the human's words in it. The rule is strict with long sentences. A second measure is not: the loss per token,
-# given the right beginning. (It is in natural logarithms; the unit is called a **nat**. Blind guessing among 4,000
-# tokens has $\ln 4000 = 8.3$.)
+# given the human's words before it. (It is in natural logarithms; the unit is called a **nat**. Blind guessing among
+# 4,000 tokens has $\ln 4000 = 8.3$.)
 
 # %%
 def good(translation, human):
@@ -749,10 +753,10 @@ for low, high in ((1, 4), (5, 9), (10, 14), (15, 26)):  # words of the source
         print(f"    {name:10} {count:3} good, loss {nats:.2f}")
 
 # %% [markdown]
-# No. By both measures attention is better at every length, and few translations are good. But in the loss the gap is
-# about a third of a nat everywhere: it does *not* grow, as it did with letters. Our explanation, which we have not
-# tested: both models learned for a few minutes from few sentences, and on long ones they lack more than memory.
-# (Bahdanau et al. trained for days, and there the gap grows: their figure 2.)
+# No. By both measures attention is better at every length, though few translations are good. But the gap in the loss is
+# about a third of a nat everywhere: unlike with letters, it hardly grows. Our explanation, which we have not tested:
+# both models learned for a few minutes from few sentences, and on long ones they lack more than memory. (Bahdanau et
+# al. trained for days, and there the gap grows: their figure 2.)
 #
 # This is one training run of each, so it ranks these two models, and not the two ideas. Section 7 has the fair contest:
 # other sentences, three seeds, and as many parameters.
@@ -790,15 +794,15 @@ figures.recurrent_translator(
 )
 
 # %% [markdown]
-# Three quarters of the weight are on *Orks*. All steps at once make an **alignment**: which word was translated from
-# which.
+# Three quarters of the weight is on *Orks*. The weights of all steps make an **alignment**: it shows which word was
+# translated from which.
 #
 # ### Reordered, and found by a rule
 #
 # An attention map in a textbook may have been picked because it is pretty. So let a rule pick ours. Say that a token of
 # the target *points* at a source token if it gives that one more weight than all the others together. Two tokens
 # *cross* if the later one points further to the left. Of all test pairs with at most 12 target tokens we take the one
-# with most crossings; of several, the one whose largest weights are largest on average.
+# with the most crossings; in a tie, the one whose largest weights are largest on average.
 
 # %% tags=["nbval-ignore-output"]
 def crossings(a):  # (target, source)
@@ -827,15 +831,15 @@ plots.heatmap(
 )
 
 # %% [markdown]
-# *not* is third in English, and *nicht* last but one in German, after the emperor: the decoder jumps ahead, and for
+# *not* is third in English, and *nicht* next to last in German, after the emperor: the decoder jumps ahead, and for
 # *Emperor* it comes back. (The three pieces of *Emperor* make it three crossings.) No fixed order could do that. But
-# such maps are rare. This model mostly spreads its weight, so where German has moved a word, it seldom says so clearly
-# enough for our rule. A map is evidence of what the model did, and not of what is in the language.
+# such maps are rare. Our explanation: this model mostly spreads its weight, so where German has moved a word, it seldom
+# shows that clearly enough for our rule. A map is evidence of what the model did, and not of what is in the language.
 #
 # ### Open the library
 #
-# Are these models what we have built? Our classes get their parameters. (The library can stack layers, so its names are
-# longer.) With all test pairs whose source has 8 tokens, both must give the same numbers:
+# Are these models what we have built? To find out, we give our classes their parameters. (The library can stack layers,
+# so its names are longer.) On all test pairs whose source has 8 tokens, both must give the same numbers:
 
 # %%
 from txlib.attention import AdditiveAttention
@@ -855,7 +859,7 @@ show_source(AdditiveAttention.score, Seq2Seq.attend_before)
 
 # %% [markdown]
 # The library has other scores as well: Luong et al. (2015) tried the bilinear $s^\top W h$, and the plain inner product
-# $s^\top h$, which lesson 03 takes. Why, if the additive one can compute more? All inner products together are one
+# $s^\top h$, which lesson 03 takes. Why, if the additive one is more flexible? All inner products together are one
 # matrix product. The additive score has to hold a vector of $d$ numbers for each *pair*, since the tanh comes before
 # the sum. (In a careful comparison, Britz et al. 2017, the additive score was better at most widths, by less than one
 # BLEU; at the largest width the inner product fell far behind. Lesson 03 shows a reason, and a remedy.)
@@ -863,7 +867,7 @@ show_source(AdditiveAttention.score, Seq2Seq.attend_before)
 # %% [markdown]
 # ## 7 What remains slow, and what became of it
 #
-# We have a decoder that looks back. But both GRUs still read step by step. Look at this sentence: *The **chef** who fed
+# We have a decoder that looks back. But its GRUs still work step by step. Look at this sentence: *The **chef** who fed
 # us all through the long winter **was** tired.* It is the chef who was tired, though the winter is next to *was*. How
 # far two words must travel before they meet is their **interaction distance**. In a recurrent net it is *linear*: from
 # word $i$ to word $j$ it takes $|i - j|$ steps, and each of them may overwrite what it carries. Neighbors often do
@@ -895,7 +899,8 @@ figures.reach(
 # | convolution | $O(k\,n\,d^2)$ | $O(1)$ | $O(n/k)$; dilated by $1, k, k^2 \dots$ $O(\log_k n)$ |
 # | attention among the words themselves | $O(n^2 d)$ | $O(1)$ | $O(1)$ |
 #
-# The middle row is for **convolutions**: each vector is computed from its $k$ neighbors, at all positions at once.
+# The middle row is for **convolutions**: each vector is computed from its $k$ neighbors, at all positions at once;
+# *dilated* ones leave gaps that grow from layer to layer (in the third panel, twofold).
 # [Lesson 30, section 7](30_wall.ipynb) builds them, with the translators that were made of them, checks every entry of
 # the table, and measures what waiting costs. The first row's operations are not many. Waiting is what makes it slow: a
 # GPU has thousands of cores, and most of them have nothing to do. A larger batch helps, but within a sentence
@@ -912,9 +917,9 @@ figures.reach(
 # in [lesson 09, section 7.3](09_translation.ipynb).
 #
 # What if only the kind of net differs? `benchmarks/translators.py` gave eight of them the same 29,000 sentence pairs
-# (Multi30k: descriptions of pictures, German to English), 2.8 million parameters each, within 4% (the GRU with one
-# vector has more than the one with attention), and two minutes of one CPU core. BLEU on the test sentences, three
-# seeds:
+# (Multi30k: descriptions of pictures, German to English), the same 2.8 million parameters (within 4%; the GRU with one
+# vector has more than the one with attention), and two minutes on one CPU core. Here is their BLEU on the test
+# sentences, for three seeds:
 #
 # | | Steps in two minutes | BLEU: mean (range) |
 # | --- | --- | --- |
@@ -1002,13 +1007,14 @@ figures.reach(
 # %% [markdown]
 # ## 9 Summary
 #
-# - A recurrent net reads a sequence of any length into a state of fixed width. Every step multiplies the gradient. A
-#   net learns to keep what is far back only if its start lets the gradient through; gates are one way, a start from the
-#   identity is another.
-# - An encoder and a decoder with one context vector can reverse four letters, and fail at sixteen: one vector has to
-#   hold them all. More parameters hardly help, nor does the mean of all states: it takes attention, which chooses.
+# - A recurrent net reads a sequence of any length into a state of fixed width. Every step multiplies the gradient. Our
+#   nets learned to keep what is far back only where their start let enough of it through; gates are one way, a start
+#   from the identity is another.
+# - In 500 steps, an encoder and a decoder with one context vector learned to reverse four letters, and failed at
+#   sixteen. More parameters hardly helped, nor did the mean of all states. It took attention, which chooses.
 # - Attention keeps all states, and mixes a context for each word that is written: score, softmax, average. It finds
-#   alignments by itself, reordered ones as well. On our real sentences it is better by the same amount at every length.
+#   alignments by itself, now and then reordered ones. On our real sentences it is better by about the same amount at
+#   every length.
 # - Steps that wait for one another remain, $n$ of them. Convolutions wait only for their layers, attention for one.
 #
 # **Read** Bahdanau, Cho and Bengio 2015, *Neural Machine Translation by Jointly Learning to Align and Translate*,

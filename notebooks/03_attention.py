@@ -40,7 +40,7 @@ for german, english in [pair for pair in pairs if len(pair[0]) <= 40][100:1600:3
 print(f"… {len(pairs):,} pairs in all")
 
 # %% [markdown]
-# One of them stays with us from lesson 03 to lesson 09. Each lesson shows what its part does to this sentence:
+# One of them stays with us through lesson 09. Each lesson shows what its part does to this sentence:
 
 # %%
 wanted = "The orcs have attacked the humans."
@@ -49,8 +49,8 @@ print(" | ".join(our_pair))
 
 # %% [markdown]
 # The main verb comes last in German and fourth in English, so translating word by word, in order, will not do. Suppose
-# we want to look each word up. Python has a lookup of its own, the `dict`: you give it a **query**, it compares the
-# query with its **keys**, and it returns the **value** of the key that is equal.
+# we only want to look each word up. Python has a lookup of its own, the `dict`: you give it a **query**, it compares
+# the query with its **keys**, and it returns the **value** of the key that is equal.
 
 # %%
 dictionary = {"könig": "king", "ork": "orc", "schwert": "sword"}
@@ -180,6 +180,8 @@ plots.heatmap(
 )
 
 # %% [markdown]
+# (That *humans* prefers *menschen* is luck.)
+#
 # **Step 3: mix.** Each query receives the average of all values, weighted by its row.
 
 # %%
@@ -222,7 +224,7 @@ prove_equal(attention(q, k, v), by_loops, what="Matrix products and loops")
 # ### Two consequences worth knowing
 #
 # **A mixture stays inside.** Weights are positive and sum to 1, so each output entry is between the smallest and the
-# largest value it was mixed from. Attention moves information around. It cannot create a number larger than all it saw.
+# largest value it was mixed from. Attention moves information around. It cannot create a number beyond all it saw.
 #
 # **Order does not matter.** Shuffle the German words, keys together with their values, and the output is the same: a
 # sum has no first and no last term. So attention alone cannot tell *dog bites man* from *man bites dog*. Lesson 05
@@ -244,7 +246,7 @@ prove_equal(of_shuffled, attention(q, k, v), what="Shuffled or not")
 # is $d_k$, and its typical size $\sqrt{d_k}$: with 64 dimensions, scores of 8 and −8 are ordinary.
 #
 # The softmax turns a *difference* of scores into a *ratio* of weights. A difference of 8 is a ratio of
-# $e^8 \approx 3000$. One key takes everything, and the lookup is hard again.
+# $e^8 \approx 3000$. One key takes nearly everything, and the lookup is hard again.
 #
 # An example by hand. With $d_k = 64$, a query has the dot products 13 and 5 with two keys. The scores are
 # $13/\sqrt{64} = 13/8 = 1.625$ and $5/8 = 0.625$. Their difference is 1, so the first weight is $e$ times the second:
@@ -280,8 +282,9 @@ for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
           f"{(size < 0.001).float().mean():3.0%} of queries below 0.001")
 
 # %% [markdown]
-# So the scale keeps the lookup soft *at the start of training*. Later the model can make its scores as large as it
-# likes by growing its vectors. Section 6 shows what it learns without the scale.
+# Unscaled, the median gradient is a hundred times smaller. So the scale keeps the lookup soft *at the start of
+# training*. Later the model can make its scores as large as it likes by growing its vectors. Section 6 shows what it
+# learns without the scale.
 
 # %% [markdown]
 # ## 5 Masks: what may not be seen
@@ -289,7 +292,7 @@ for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
 # So far every query sees every key. Often it must not.
 #
 # - **Padding.** Sentences in one batch have different lengths. Short ones are filled up with a dummy token, which is
-#   not a word and must not be looked up.
+#   not a word and must get no attention.
 # - **The future.** A model that learns to write the next word must not see that word. Query $i$ may look at key $j$
 #   where $j \le i$: at itself and the past. This mask is called **causal**.
 #
@@ -329,8 +332,8 @@ plots.heads(
 # %% [markdown]
 # The first attempt leaves rows that do not add up to 1: the first word has spent most of its attention on the future
 # and loses it. In the second, a score of 0 does not mean "no match". It is an ordinary score, and $e^0 = 1$ earns an
-# ordinary share. Only $-\infty$ works: $e^{-\infty} = 0$, and the other keys share everything. (If you read that
-# masking sets a weight to 0, that is the result. What you set is the score, to $-\infty$, before the softmax.)
+# ordinary share. Only $-\infty$ works: $e^{-\infty} = 0$, and the other keys share everything. (Masking is often said
+# to set a weight to 0. That is the result; what you set is the score.)
 #
 # One trap is left. What if a query may look at *nothing*, for example because its whole sentence is padding?
 
@@ -347,8 +350,8 @@ print("and zero afterwards:   ", weight.masked_fill(~nothing, 0.0)[0].tolist())
 
 # %% [markdown]
 # $-\infty$ everywhere makes the softmax divide 0 by 0, and one `nan` spreads through the whole model within a step. So
-# we use the lowest finite number before the softmax and zero afterwards. A query that may attend to nothing then gets
-# zeros. This is our final version:
+# we use the lowest finite number before the softmax, and set the weights to zero afterward. A query that may attend to
+# nothing then gets zeros. This is our final version:
 
 
 # %%
@@ -370,10 +373,10 @@ def attention(q, k, v, mask=None, scale=None):
 # random. Can attention find out which words belong together?
 #
 # The trick is a guessing game. Take 32 pairs and mix them up. Given an English sentence, which of the 32 German ones is
-# its partner? Each English word of the sentence looks itself up in a German one. What it finds is a mixture of values.
-# If that mixture is like the word's own *query* vector, the word has found itself, and the sentences probably belong
-# together. *king* should find itself in a sentence with *König*, and nowhere else. Right guesses are rewarded, wrong
-# ones punished. To win, each English word has to learn what to look for, and each German word what to be found by.
+# its partner? Each English word looks itself up in a German sentence. What it finds is a mixture of values. If that
+# mixture is like the word's own *query* vector, the word counts as found, and the sentences probably belong together.
+# *king* should be found in a sentence with *König*, and nowhere else. Right guesses are rewarded, wrong ones punished.
+# To win, each English word has to learn what to look for, and each German word what to be found by and what to answer.
 #
 # First the words as numbers: 0 is padding, 1 is any rare word.
 
@@ -416,8 +419,8 @@ def random_tables(seed, d=128):
 untrained = random_tables(seed=1)
 
 # %% [markdown]
-# First the plain way: one English sentence and one German sentence. Each English word looks itself up, and we ask how
-# much what it found is like its query, on average over the words.
+# First the plain way: one English sentence and one German sentence. Each English word looks itself up, and we measure
+# how similar the answer is to its query, on average over the words.
 
 
 # %%
@@ -440,9 +443,9 @@ def match_by_loops(count, tables):
 print(match_by_loops(2, untrained))
 
 # %% [markdown]
-# Two sentences make four calls, and 32 sentences would make 1,024. Our `attention` does them in one: it works on the
-# last two axes, and an axis in front can count the German sentences. All English words of the batch form one long line,
-# and each of them looks itself up in every German sentence. Padding is masked.
+# Two pairs take four calls, one per cell of this table; 32 pairs would take 1,024. Our `attention` does them in one: it
+# works on the last two axes, and an axis in front can count the German sentences. All English words of the batch form
+# one long line, and each of them looks itself up in every German sentence. Padding is masked.
 
 
 # %%
@@ -500,7 +503,8 @@ def play(scale=128**-0.5, seed=1, steps=600, what="learning words"):
 
 
 # %% [markdown]
-# One run takes some seconds. Then we let it guess:
+# One run takes a few seconds. Then we let it guess, among sentences it was trained on (we are after the dictionary, not
+# the game):
 
 # %% tags=["nbval-ignore-output"]
 (q_table, k_table, v_table), losses, shares = play()
@@ -512,8 +516,8 @@ print(f"it finds the partner of {torch.cat(won).float().mean():.0%} of 3,200 sen
 expect("Loss at the end", sum(losses[-50:]) / 50, 0.4, 1.4)
 
 # %% [markdown]
-# Here are the probabilities of one round, before and after. Each row is an English sentence, each column a
-# German one, and the true partners are on the diagonal. Mind the scales: each table has its own.
+# Here are the probabilities of one round, before and after. Each row is an English sentence, each column a German one,
+# and the true partners are on the diagonal. Mind the color bars: each table has its own.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 figures.before_and_after(
@@ -527,7 +531,7 @@ figures.before_and_after(
 )
 
 # %% [markdown]
-# It wins about two rounds of three. But what did it learn? Let our English sentence look at its German partner.
+# About two guesses in three are right. But what did it learn? Let our English sentence look at its German partner.
 
 # %% tags=["nbval-ignore-output"]
 english, german = words(our_pair[1]), words(our_pair[0])
@@ -558,7 +562,7 @@ print("weight   ", "  ".join(f"{w:11.2f}" for w in power / power.sum()))
 
 # %% [markdown]
 # *Angegriffen* is ahead, at the far end of the sentence, but only just. A difference of a few tenths in the scores is
-# all that the softmax needs to prefer it, and all that it has to go on.
+# all that the softmax has to go on.
 #
 # Here is the whole computation, from the 128 products of a query with a key to the mixture of the values. Hide
 # *angegriffen*: which words get its share? And which word of the English sentence is surest of its partner?
@@ -575,8 +579,8 @@ explore.one_query(q, k, v, rows=english, columns=german, query="attacked")
 # </details>
 #
 # One figure can be luck, so we count. Here are 40 common words with their translations. For each we ask which of *all*
-# German words has the best key. Chance would get none right, since there are about 1,500 words to choose from. A ✗
-# marks a word that prefers another key.
+# German words has the best key. With about 1,500 to choose from, chance would hardly get one right. A ✗ marks a word
+# that prefers another key.
 
 # %%
 REAL = """king könig · sword schwert · orcs orks · dead tot · we wir · they sie
@@ -686,6 +690,9 @@ plots.lines(
 # lookup returns only one. That value learns to be a good answer, whatever word it belongs to, and so confirms the
 # choice that chance made.
 #
+# (Part of the difference may be delay: at 600 steps the unscaled loss is about what the scaled one was at 200 to 250,
+# and the words right by then we have not counted.)
+#
 # So a falling loss does not prove that a part works. Look inside.
 
 # %% [markdown]
@@ -721,9 +728,9 @@ prove_equal(theirs[2], torch.zeros(1, 6, 16), what="The all-padding sentence and
 
 # %% [markdown]
 # The library's masks are small rules on positions. `sliding_window(2)` allows two positions on either side.
-# `global_tokens([0])` lets position 0 see all, and all see it. Combine rules with `&` (both allow it), `|` (either
-# allows it) and `~` (the opposite). A rule of your own is one line: in the last of these masks, a word sees every
-# second word of its past. The row of query 6 shows what word 6 may look at.
+# `global_tokens([0])` lets position 0 see all positions, and all positions see it. Combine rules with `&` (both allow
+# it), `|` (either allows it) and `~` (the opposite). A rule of your own is one line: in the last of these masks, a word
+# sees every second word of its past. The row of query 6 shows what word 6 may look at.
 
 # %%
 every_second = Mask(lambda query, key: (query - key) % 2 == 0)
@@ -742,8 +749,9 @@ plots.mask(
 )
 
 # %% [markdown]
-# Combine some yourself. The view begins with the fifth and shows the line of code that you would write. How must the
-# three rules be combined so that the first word also sees the future, and no other word does?
+# Combine some yourself. The view begins with the fifth mask (a still picture has a wider window) and shows the line of
+# code that you would write. How must the three rules be combined so that the first word also sees the future, and no
+# other word does?
 
 # %%
 explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)
@@ -757,9 +765,9 @@ explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)
 #
 # ### What it costs
 #
-# Every query meets every key: $n$ queries and $n$ keys make $n^2$ scores, each a
-# dot product of $d_k$ multiplications and $d_k$ additions. Mixing the values costs the same again. Together that is
-# $4 n^2 d_k$ floating-point operations. Count them with torch's own counter:
+# Every query meets every key: $n$ queries and $n$ keys make $n^2$ scores, each a dot product of $d_k$ multiplications
+# and $d_k$ additions. Mixing values of the same width costs as much again. Together that is $4 n^2 d_k$ floating-point
+# operations. Count them with torch's own counter:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -824,11 +832,10 @@ plots.lines(
 )
 
 # %% [markdown]
-# The times don't follow the line. For the shortest inputs, starting each operation can cost more than the arithmetic,
-# and then the measured line is flatter than the square. (Small times are easily disturbed: if yours jump, run the cells
-# again.) For long inputs the measured line is as steep or steeper. Our explanation: once the scores no longer fit into
-# the processor's caches, each of them has to travel to memory and back. Part IV is about what has been done about this
-# square.
+# The times do not follow the line. For the shortest inputs they rise more slowly than the square: starting each
+# operation can cost more than the arithmetic. (If your times jump, run the cells again.) For longer inputs they rise as
+# fast or much faster. Our explanation: from 512 to 1,024 tokens the scores of all 8 heads grow from 8 to 32 MiB, no
+# longer fit into the processor's caches, and have to travel to memory and back. Part IV attacks this square.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -927,14 +934,14 @@ plots.lines(
 # </details>
 # <details><summary>C. Only the outputs at the padding are wrong, and nobody reads those</summary>
 #
-# Those are wrong even with a mask. But without one, the real words also mix in the padding's values.
+# Those are meaningless even with a mask. But without one, the real words also mix in the padding's values.
 # </details>
 
 # %% [markdown]
 # ## 9 Summary
 #
 # - Attention is a lookup that answers with a mixture: scores, softmax along the keys, average of the values.
-# - Because it is smooth, it can be trained. It learned a dictionary from sentence pairs alone.
+# - Because it is smooth, it can be trained. It learned most of a small dictionary from sentence pairs alone.
 # - Dividing by $\sqrt{d_k}$, the root of the width of the keys, keeps scores near 1 in size and the softmax soft enough
 #   to learn from.
 # - A mask puts $-\infty$ before the softmax. A query with nothing to see gets zeros.
