@@ -14,9 +14,8 @@
 # %% [markdown]
 # ## 1 The problem: a network only knows numbers
 #
-# A neural network multiplies and adds numbers. Text is not made of numbers. So before anything else can happen,
-# we must first decide how to turn one into the other. The obvious idea: give each word a number. We read twelve plays
-# of Shakespeare and number their words.
+# A neural network multiplies and adds numbers. Text is not made of numbers. How do we turn one into the other? The
+# obvious idea is to give each word a number. We try it with twelve plays by Shakespeare.
 
 # %%
 import re
@@ -50,19 +49,19 @@ print(line, "→", [number.get(word, "unknown") for word in words(line)])
 print("Die Könige →", [number.get(word, "unknown") for word in words("Die Könige")])
 
 # %% [markdown]
-# The one word that matters is lost, and with it the full stop and the capital letter. From these numbers you can't get
-# the line back. *Die Könige* is German for *the kings*: one word is unknown, and the other passes for the English
-# *die*.
+# The one word that matters, *ides*, is lost, and with it the period and the capital letter. From these numbers you
+# can't get the line back. *Die Könige* is German for *the kings*: one word is unknown, and the other passes for the
+# English *die*.
 #
-# We want a way to write text as integers that **never loses anything** and has **no unknown word**, uses **few
-# different** integers, and makes sequences that are **short**. The last two pull in opposite directions. This lesson
-# builds what nearly all language models use today.
+# We want a way to write text as integers that **never loses anything**, has **no unknown word**, uses **few different**
+# integers, and makes **short** sequences. The last two pull in opposite directions. This lesson builds what nearly all
+# language models use today.
 
 # %% [markdown]
 # ### The idea in one picture
 #
 # One German sentence, cut in four ways. Each box becomes one integer. `▁` stands for a space, and `c3 bc` are the two
-# bytes of *ü* in hexadecimal. (The byte pairs are those of a vocabulary that you will learn in section 5.)
+# bytes of *ü* in hexadecimal. (The byte pairs are those of a vocabulary that we train in section 5.)
 
 # %% jupyter={"source_hidden": true}
 sentence = "Die Brücke des Königs?"
@@ -107,8 +106,8 @@ for character in "aö—語🙂":
 # order, are the code point: *ö* has `00011` and `110110`, together binary 11110110, which is 246. And you can always
 # tell where a character begins, even in the middle of a file.
 #
-# How many bytes does real text need? German and French sentences from games, such as *The Battle for Wesnoth*, with
-# their English translations; and an emoji:
+# How many bytes does real text need? We measure German and French sentences from games such as *The Battle for
+# Wesnoth*, each with their English translations, and three emoji:
 
 # %%
 pairs = {language: translation("games", f"{language}-en") for language in ("de", "fr")}
@@ -120,7 +119,7 @@ for language, splits in pairs.items():
 print("🙂🙂🙂: 3 characters,", len("🙂🙂🙂".encode()), "bytes")
 
 # %% [markdown]
-# In languages with Latin letters a byte is nearly a character. So why not simply take bytes as tokens?
+# In these three languages nearly every character is one byte. So why not simply take bytes as tokens?
 #
 # **For:** 256 different tokens can write every text in every language, and nothing is unknown. **Against:** sequences
 # are long. A network that reads 1,000 tokens sees two pages if they are words, but only a paragraph if they are
@@ -132,9 +131,8 @@ print("🙂🙂🙂: 3 characters,", len("🙂🙂🙂".encode()), "bytes")
 # %% [markdown]
 # ### Words: a vocabulary without end
 #
-# Bytes lose nothing, but make long sequences. Words make short ones. But how many are there? We read on, and count the
-# different words seen so far, in three texts: Shakespeare, and both sides of the same sentence pairs. What did the last
-# doubling of each text bring?
+# Bytes lose nothing, but make long sequences. Words make short ones. But how many are there? We read Shakespeare and
+# both sides of the German pairs, and count the different words seen so far. How many more does twice the text bring?
 
 
 # %%
@@ -155,7 +153,7 @@ for name, different in grown.items():
     print(f"{name:11} from 142,000 to 284,000 words: {more:.0%} more different ones")
 
 # %% [markdown]
-# All points on the way:
+# Here are all the counts along the way:
 
 # %% jupyter={"source_hidden": true}
 plots.lines(
@@ -167,11 +165,11 @@ plots.lines(
 
 # %% [markdown]
 # On logarithmic axes the lines are nearly straight: the number of different words grows like a power of the text's
-# length, $K n^\beta$ with a constant $K$ and an exponent $\beta$ below 1 (*Heaps' law*). It slows down, but it never
-# stops. German grows fastest, though it says the same as the English. Our explanation: it builds compound words and has
-# many endings.
+# length, $K n^\beta$ with a constant $K$ and an exponent $\beta$ below 1 (*Heaps' law*). It slows down, but here it
+# never stops. German grows fastest, though it says the same as the English. Our explanation: it builds compound words
+# and has many endings.
 #
-# Two more numbers. How many words come only once, so that a network sees them once? And how many words of the unseen
+# Two more numbers: how many words occur only once, so that a network sees them once? And how many words of the unseen
 # play are new?
 
 # %%
@@ -183,8 +181,8 @@ print(f"{len(unknown) / len(unseen):.1%} of Julius Caesar's words are unknown, e
 print(" ".join(list(dict.fromkeys(unknown))[:14]))
 
 # %% [markdown]
-# Every 18th word is unknown, and those are the words that make the play: its names, its rare words. But look at them.
-# *workman*, *tradesman's*, *climb'd* are made of pieces that we do know. If only we had the pieces.
+# About every 18th word is unknown, and those are the words that make the play: its names and rare words. But look at
+# them: *workman*, *tradesman's* and *climb'd* are made of pieces that we do know. If only we could use the pieces.
 #
 # And what is a word? Chinese and Japanese put no spaces between them. *We need more gold*, in both:
 
@@ -195,13 +193,13 @@ for text in ("我們需要更多的金子。", "私たちはもっと金が必�
 
 # %% [markdown]
 # To our rule each sentence is a single word, one that will hardly occur a second time. To cut it, you have to know the
-# language already. If you start from bytes, you need not.
+# language already. If you start from bytes, you don't.
 
 # %% [markdown]
 # ## 3 Byte-pair encoding by hand
 #
-# We have bytes, which are long, and words, which have no end. We want something between them. Here is the whole idea
-# (Sennrich et al. 2016, section 3.2; with bytes, Radford et al. 2019, section 2.2):
+# We have bytes, which make long sequences, and words, which have no end. We want something in between. Here is the
+# whole idea (Sennrich et al. 2016, section 3.2; with bytes, Radford et al. 2019, section 2.2):
 #
 # 1. Begin with bytes: each byte is a token.
 # 2. Count all pairs of neighboring tokens.
@@ -255,7 +253,7 @@ def merge(tokens, pair):
 print(merge((b"a", b"a", b"a", b"b"), (b"a", b"a")))
 
 # %% [markdown]
-# **Repeat.** Watch how *morrow* grows together, merge by merge.
+# **Repeat.** Count, choose, join, and again. Watch how *morrow* grows together, three merges at a time.
 
 # %% jupyter={"source_hidden": true}
 rows = {}
@@ -276,10 +274,10 @@ plots.tokens(
 # ### On real text
 #
 # Now all of *Hamlet*. Two things change. First, the text is cut into pieces about as long as words before anything is
-# counted, and no token reaches over such a cut. We use the pattern of GPT-2, a language model of 2019; section 4 shows
-# what it is good for. `\p{L}` is any letter, `\p{N}` any digit, `\s` any white space, and `[^\s\p{L}\p{N}]` what is
-# none of these. A space goes to the word that *follows* it. Second, the same piece occurs many times. So we keep each
-# only once, with the number of times it occurs.
+# counted, and no token crosses a cut. We use the pattern of GPT-2, a language model of 2019; section 4 shows what it is
+# good for. `\p{L}` is any letter, `\p{N}` any digit, `\s` any white space, and `[^\s\p{L}\p{N}]` what is none of these.
+# A space goes to the word that *follows* it (of several, the last: `\s+(?!\S)` takes the others). Second, the same
+# piece occurs many times. So we keep each only once, with its count.
 
 # %%
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -363,8 +361,8 @@ for text in ("The king of Denmark", "Beware the ides.", "Die Könige? 🙂 語 \
           f"back again: {decode(encode(text)) == text}")
 
 # %% [markdown]
-# The rules learned from *Hamlet* write any text at all. They only write it shorter if it resembles *Hamlet*. Look at
-# how the same line is cut with ever more merges. (No new counting is needed: a smaller vocabulary is simply the first
+# The rules learned from *Hamlet* write any text at all. They make it much shorter only if it resembles *Hamlet*. Look
+# at how one line is cut with more and more merges. (No new counting is needed: a smaller vocabulary is simply the first
 # merges.)
 
 # %% jupyter={"source_hidden": true}
@@ -380,8 +378,8 @@ plots.tokens(
 # %% [markdown]
 # ## 4 Open the library, and break it
 #
-# We have an encoder that works and is slow. `txlib` has the same thing, `BytePairEncoder`. Its `encode` cuts the text,
-# and for each piece calls `merge`. Its source, read from the installed library, is folded:
+# We have an encoder that works but is slow. `txlib` has the same thing, `BytePairEncoder`. Its `encode` cuts the text,
+# and calls `merge` for each piece. The source of `merge`, read from the installed library, is folded:
 
 # %% tags=["hide-output"] jupyter={"outputs_hidden": true}
 from txlib.text import BytePairEncoder
@@ -422,7 +420,7 @@ BytePairEncoder.train([hamlet], 456)
 print(f"ours {middle - start:.2f} s, txlib {time.perf_counter() - middle:.2f} s")
 
 # %% [markdown]
-# Both are Python: the speed comes from the bookkeeping. (Most programs use Hugging Face's `tokenizers`, which does the
+# Both are Python: the speed comes from the bookkeeping. (Many programs use Hugging Face's `tokenizers`, which does the
 # same in Rust.)
 #
 # ### Special tokens
@@ -445,7 +443,7 @@ print("as text:  ", marked.encode(text, special_tokens=False))
 #
 # Why cut the text before we count? Leave it out: one pattern that matches everything makes the whole play a single
 # piece. (The library does the counting. For our `learn` that is too much: no piece repeats any more, so each merge
-# would go through the whole play.)
+# would go through the whole play.) Guess first: will the unseen play become longer or shorter?
 
 # %%
 cut = BytePairEncoder.train([hamlet], 1024)
@@ -457,8 +455,8 @@ for name, encoder in (("cut", cut), ("uncut", uncut)):
     print("      ", sorted(across, key=len)[-8:])
 
 # %% [markdown]
-# A surprise, perhaps: uncut text (this is *Julius Caesar* again) is *shorter*. A token that holds a word and a half
-# saves more. So why cut? Count in how many ways one and the same word is written, depending on what is next to it.
+# Perhaps a surprise: uncut, *Julius Caesar* becomes *shorter*. A token that holds a word and a half saves more. So why
+# cut? Count in how many ways the same word is written, depending on what is next to it.
 
 
 # %%
@@ -483,10 +481,10 @@ for word in ("man", "what", "lord"):
     print(f"   uncut: {ways(uncut, word, test)}")
 
 # %% [markdown]
-# Cut, *lord* is always the same token, with everything that a network has learned about it. Uncut, there is `lord`
-# inside `my lord` and inside `, my lord`, each with a row of its own, and the network has to learn for each anew that
-# it is a lord. GPT-2's authors saw the same: without cutting, their vocabulary filled up with `dog.`, `dog!` and
-# `dog?`.
+# Cut, *lord* is always the same token, with everything that a network has learned about it. Uncut, `lord`, `my lord`
+# and `, my lord` are different tokens, each with its own row of the table, and the network has to learn anew for each
+# that it means a lord. GPT-2's authors saw the same: without cutting, their vocabulary filled up with `dog.`, `dog!`
+# and `dog?`.
 
 # %% [markdown]
 # ## 5 Real data: the vocabulary of GPT-2
@@ -518,17 +516,17 @@ for text in ("king", " king", "King", " KING", "the king ", "1999", "2026", "123
     show(text)
 
 # %% [markdown]
-# - **The space belongs to the token.** `king` and `▁king` are two ids with nothing in common. A text that ends with a
-#   space therefore surprises GPT-2 when it is to go on: the space that should begin the next word is used up.
+# - **The space belongs to the token.** `king` and `▁king` are two ids with nothing in common. So a text that ends with
+#   a space is hard for GPT-2 to continue: the space that should begin the next word is already used up.
 # - **Capitals** make other tokens again.
 # - **Numbers** are cut as they happened to occur on the web: 1999 is one token, 2026 is two, 12345 is 123 and 45. That
 #   does not make arithmetic easier.
-# - **Not a letter lost:** the emoji is two tokens, neither of which is a character. (`�` stands for bytes that
-#   make none.)
+# - **Nothing is lost:** the emoji becomes two tokens, neither of which is a character. (`�` stands for bytes that are
+#   none.)
 # - **Letters are out of sight.** *strawberry* is `st`, `raw`, `berry`, and after a space a single id. A model that is
 #   asked how many *r* it has sees no letter at all.
-# - **Some tokens are nearly never used.** `▁SolidGoldMagikarp`, a user's name, is one token. Section 6 says what
-#   happens to its row.
+# - **Some tokens are hardly ever used.** `▁SolidGoldMagikarp`, a user's name, is one token. Section 6 says what happens
+#   to its row.
 #
 # And other languages? GPT-2's web pages were nearly all English. We count tokens for the same sentences in two
 # languages:
@@ -552,8 +550,9 @@ print(f"de {tokens_de:,} tokens, en {tokens_en:,}")
 expect("German tokens for each English one", tokens_de / tokens_en, 1.0, 1.25)
 
 # %% [markdown]
-# It was almost entirely the vocabulary: instead of twice as many tokens, German now takes 1.12 times as many. A
-# vocabulary is good for the texts that it was learned from. (This is the one that cut the sentence in section 1.)
+# It was almost entirely the vocabulary: instead of twice as many tokens, German now takes 1.12 times as many. (English
+# pays: in this smaller vocabulary it takes 20,187 tokens instead of 15,750.) A vocabulary is good for the texts that it
+# was learned from. (This is the one that cut the sentence in section 1.)
 
 # %% [markdown]
 # ### How large should a vocabulary be?
@@ -594,9 +593,10 @@ plots.lines(
 )
 
 # %% [markdown]
-# (Even among the 256 bytes most are rare: the plays use only 63 different characters. GPT-2's 50,257 tokens do no
-# better on this play than our 16,384. They were learned from other texts.) For a million and a half characters of
-# Shakespeare a few thousand tokens are plenty. Models that read the whole web use 30,000 to 260,000.
+# (Even of the 256 bytes most are rare: the plays use only 63 different characters. GPT-2's 50,257 tokens do no better
+# on this play than our 16,384; they were learned from other texts.) For a million and a half characters of Shakespeare
+# a few thousand tokens are plenty: of 16,384, four in five are seen fewer than ten times. Models that read the whole
+# web use 30,000 to 260,000.
 #
 # Merging is not the only way to a vocabulary. The *unigram* method (Kudo 2018,
 # [arXiv:1804.10959](https://arxiv.org/abs/1804.10959)) works in the opposite direction: it begins with far too many
@@ -612,7 +612,7 @@ plots.lines(
 # We have ids, and a network needs numbers that it can multiply. An id is a name, not a quantity: 5822 is not "more"
 # than 3364, and a network must not do arithmetic with it. The honest way to write a choice among $V$ things is a
 # *one-hot* vector: $V$ zeros, and a one at the position of the id. A linear layer turns it into a vector of width
-# $d_\text{model}$:
+# $d_\text{model}$. If $E$ has the rows (1, 2), (3, 4), (5, 6), then (0, 1, 0) gives its second row, (3, 4):
 #
 # $$x = \text{onehot}(\text{id})\, E \qquad E \in \mathbb{R}^{V \times d_\text{model}}$$
 
@@ -671,12 +671,13 @@ print(f"the table has {V:,} × {d} = {V * d:,} parameters, {share:.0%} of GPT-2'
 #
 # We have a vector for each token. What can vectors do that ids can't? They can be compared. The dot product $a \cdot b
 # = \sum_i a_i b_i$ is large when two vectors point the same way, and 0 when they are at right angles. It also grows
-# with their lengths. Divide by those, and only the direction counts: the *cosine*, between −1 and 1.
+# with their lengths. Divide by those, and only the direction counts: the *cosine*, between −1 and 1. With $a = (3, 4)$
+# and $b = (4, 3)$ it is $24 / (5 \cdot 5) = 0.96$.
 #
 # $$\cos(a, b) = \frac{a \cdot b}{\lVert a \rVert\, \lVert b \rVert}$$
 #
 # For random vectors it is near 0: a typical cosine of two random vectors of width $d$ is $1/\sqrt{d}$. So in a wide
-# space random vectors rarely point the same way, and those that do mean something.
+# space a high cosine is hardly ever chance.
 
 
 # %%
@@ -717,8 +718,8 @@ print("near king:", [common[i] for i in counts[place["king"]].topk(6).indices])
 
 # %% [markdown]
 # Nearly every word is near *the*. That says nothing about kings. So compare each count with chance. Say that *king* has
-# 100 neighbors in all, and one of 1,000 words is *queen*. If the text were shuffled, we would see 100 · 1/1,000 = 0.1
-# queens near kings. If we see 2, that is 20 times as many, and the pair gets the natural logarithm, $\log 20 = 3$. One
+# 100 neighbors in all, and one word in 1,000 is *queen*. If the text were shuffled, we would see 100 · 1/1,000 = 0.1
+# queens near kings. If we see 2, that is 20 times as many, and the pair gets the natural logarithm of 20, about 3. One
 # word in 20 is *the*; if we see 5 near kings, that is just what chance gives, $\log 1 = 0$. What is rarer than chance
 # is set to 0 as well. That is *positive pointwise mutual information*:
 #
@@ -743,8 +744,8 @@ u, s, _ = torch.svd_lowrank(ppmi, q=100, niter=4)  # (word, 100), (100,)
 vectors = u * s.sqrt()  # (word, 100)
 
 # %% [markdown]
-# To *see* them, take some words of four kinds, and draw them in the plane that spreads their vectors most: two
-# directions, found by the same decomposition.
+# To *see* them, we choose words of four kinds, and draw them in the plane that spreads their vectors most, found by the
+# same decomposition.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 KINDS = {
@@ -766,7 +767,8 @@ figures.plane(
 )
 
 # %% [markdown]
-# Nothing told the table what a number is. And in all 100 directions, which words are nearest?
+# Nothing told the table what a number is (though *four* strays a little). In all 100 directions, which words are
+# nearest?
 
 # %% tags=["nbval-ignore-output"]
 def nearest(vectors, word, k=8):
@@ -780,13 +782,12 @@ for word in ("king", "north", "three", "good", "sword", "right"):
 
 # %% [markdown]
 # Look at it honestly. *King* has found its relatives, and also Haldric, who is a king in the game's story. Numbers find
-# numbers. But *good* finds *bad*, and *north* finds *west*: opposites keep the same company. Alike means "used
-# alike", not "means the same". And what is near *sword* is a matter of taste: 300,000 words are not much to
-# learn from.
+# numbers. But *good* finds *bad*, and *north* finds *west*: opposites keep the same company. Alike means "used alike",
+# not "means the same". And what is near *sword* is hit or miss: 300,000 words are not much to learn from.
 #
-# *Right* shows a limit that no larger text would lift. It is near *yes*, and near *click*: what is true, and a button
-# of the mouse. The table has one row per spelling, so a word with two meanings gets a mixture of both. To part them, a
-# word's vector must depend on its sentence.
+# *Right* shows a limit that no larger text would lift. It is near *yes*, and near *click*: the word for *correct*, and
+# a mouse button. The table has one row per spelling, so a word with two meanings gets a mixture of both. To separate
+# them, a word's vector must depend on its sentence.
 #
 # So let us count. For 22 pairs of words that belong together, is the second among the ten nearest of the first? And
 # does each step of the recipe help?
@@ -814,16 +815,17 @@ for name, each in {"random": torch.randn(2000, 100), "plain counts": counts,
 
 # %% [markdown]
 # Each step helps, the last one by only two pairs of 22. A Transformer counts no neighbors. Its table starts at random,
-# and training moves the rows. But the result is usually similar: words that are used alike get rows that point the same
+# and training moves the rows. But the result is often similar: words that are used alike get rows that point the same
 # way. The rest of the network knows a word only by its row.
 
 # %% [markdown]
 # ### Whole sentences
 #
-# One vector for a whole sentence: the mean of its words' vectors. Here are six sentences, two by two with the same
-# meaning; partners do not share a single word. Next to our table, the same with **MiniLM**, a small language model that
-# was trained on a billion sentence pairs; its six vectors are in `data/six_sentences.json`, which `python
-# data/six_sentences.py` made. Guess what our own table will take for the nearest to *The king is dead.*
+# For a whole sentence, take the mean of its words' vectors. We have three pairs, each with one meaning: *The king is
+# dead.* and *Our ruler has died.*; *We need more gold.* and *There is not enough money.*; *The ship is under attack.*
+# and *Enemies are firing at our vessel.* Partners do not share a single word. The rival is **MiniLM**, a small language
+# model trained on a billion sentence pairs; `python data/six_sentences.py` recorded its six vectors. Guess which
+# sentence our table puts nearest to *The king is dead.*
 
 # %% tags=["nbval-ignore-output"]
 import json
@@ -842,7 +844,7 @@ for name, of_sentences in (("ours", ours), ("MiniLM", minilm)):
 expect("Sentences whose nearest is their partner, with MiniLM", right, 5, 6)
 
 # %% [markdown]
-# All cosines of both:
+# Here are all the cosines, ours and MiniLM's:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 plots.heads(
@@ -856,11 +858,11 @@ plots.heads(
 
 # %% [markdown]
 # In ours *The king is dead.* is nearest to *The ship is under attack.* Our explanation: they share *the … is*, and a
-# mean can't tell those words from the ones that matter. In MiniLM each sentence has found its partner, and no word is
-# the same. Its vectors differ from ours in two ways. It was trained on far more text, and on pairs of sentences. And
-# before the mean is taken, each token has looked at its neighbors, so that a word's vector depends on its sentence.
-# (Which of the two does it, this comparison can't say.) How does a token look at its neighbors? That is what this
-# course is about.
+# mean can't tell those words from the ones that matter. In MiniLM each sentence has found its partner, without a word
+# in common. Its vectors differ from ours in at least two ways. It was trained on far more text, and on pairs of
+# sentences. And before the mean is taken, each token has looked at its neighbors, so that a word's vector depends on
+# its sentence. (Which of the two does it, this comparison can't say.) How does a token look at its neighbors? That is
+# what this course is about.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -879,7 +881,7 @@ plots.heads(
 # </details>
 # <details><summary>C. It is encoded, but decoding gives something else</summary>
 #
-# Merges only group bytes. Put together again, they are the same bytes.
+# Merges only group bytes. Put back together, these are the same bytes.
 # </details>
 #
 # **2. The merges are, in this order: (b, c), (a, b), (a, bc). How is `abc` encoded?**
@@ -932,9 +934,9 @@ plots.heads(
 #
 # <details><summary>A. Yes: 50 is much more than 0</summary>
 #
-# Perhaps they are only long. Two vectors of length 100 with that dot product stand nearly at right angles.
+# Perhaps they are only long. Two vectors of length 100 with that dot product are nearly at right angles.
 # </details>
-# <details><summary>B. One cannot say without their lengths</summary>
+# <details><summary>B. You cannot say without their lengths</summary>
 #
 # Right. Divide by both lengths, and you have the cosine.
 # </details>
@@ -956,4 +958,4 @@ plots.heads(
 # Embedding as Implicit Matrix Factorization*, for section 7.
 #
 # **Do** the exercise [01_text](../exercises/exercise_01_text.ipynb). Then go on to
-# [02 Sequence to sequence](02_seq2seq.ipynb), where a net reads these vectors one after the other, and translates.
+# [02 Sequence to sequence](02_seq2seq.ipynb), where a network reads these vectors one after the other, and translates.

@@ -16,7 +16,8 @@
 # ## 1 From letters to sentences
 #
 # Lesson 08's Transformer reverses strings without a mistake. Real sentences add three difficulties: tens of thousands
-# of words, few examples of each, and no single right answer. What changes is not the model. It is everything around it.
+# of words, few examples of each, and no single right answer. What changes most is not the model but everything around
+# it.
 
 # %%
 import json
@@ -50,7 +51,7 @@ for german, english in [pair for pair in short.test if len(pair[0]) < 45][6:300:
 
 # %% [markdown]
 # Lesson 01's byte-pair encoding cuts words into pieces; `▁` is the space before a word. One vocabulary serves both
-# languages, so that names and endings are shared.
+# languages, so that names and common pieces are shared.
 
 # %%
 pairs = everything.train
@@ -63,12 +64,13 @@ encoded = list(zip(*sides, strict=True))  # (source ids, target ids) of each pai
 # %% [markdown]
 # The model is lesson 08's, from the library: $d = 192$ with 4 heads, three blocks in each stack, and some choices that
 # are newer than the paper. You know pre-norm (lesson 06) and rotary positions instead of added sinusoids (lesson 05;
-# `rotary_half` is the layout in halves). There are no biases, and dropout is back. Two are new:
+# `rotary_half` is the layout in halves). There are no biases, and dropout, which lesson 08 left out, is back. Two are
+# new:
 #
-# - `qk_norm` puts a norm on each query and key before they are multiplied;
+# - `qk_norm` puts a norm on each query and key before they are multiplied, which keeps the scores moderate;
 # - `zero_output` starts the last matrix of each sub-layer at 0, so that at first a block only passes its input on.
 #
-# Section 6 measures what all of them together are worth.
+# Section 6 measures what the newer choices are worth together.
 
 # %%
 config = BlockConfig.of_sizes(
@@ -88,9 +90,9 @@ print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
 # ### 2.1 The loss: cross-entropy with smoothed labels
 #
 # We have a model and pairs. The first thing to change is the loss. The paper does not ask for probability 1 on the
-# right token. With **label smoothing** it asks for $1 - \epsilon$, and spreads $\epsilon = 0.1$ equally over the whole
-# vocabulary (§5.4). Take four tokens, the first of them right, and $\epsilon = 0.1$: the target is no longer
-# (1, 0, 0, 0) but (0.925, 0.025, 0.025, 0.025). In general, for a vocabulary of $V$ tokens:
+# right token. **Label smoothing** takes $\epsilon = 0.1$ of it away, and spreads that equally over the whole
+# vocabulary, the right token included (§5.4). With four tokens, the first right, the target (1, 0, 0, 0) becomes
+# (0.925, 0.025, 0.025, 0.025). In general, for a vocabulary of $V$ tokens:
 #
 # $$q(k) = (1 - \epsilon)\,[k = y] + \frac{\epsilon}{V} \qquad\qquad \text{loss} = -\sum_k q(k) \log p(k)$$
 #
@@ -132,7 +134,7 @@ print(f"with ε = 0.1 the best logit is {best:.1f}: the right token has {sure:.0
 print(f"and the loss there is {lowest:.1f}, not 0")
 
 # %% [markdown]
-# Drawn:
+# Here are both curves:
 
 # %% jupyter={"source_hidden": true}
 plots.lines(
@@ -152,7 +154,7 @@ plots.lines(
 #
 # $$\text{lr}(t) = d_\text{model}^{-0.5} \cdot \min\!\left(t^{-0.5},\; t \cdot \text{warmup}^{-1.5}\right)$$
 #
-# It rises in a straight line, then falls with $1/\sqrt{t}$, without end. For a run whose length is known beforehand, as
+# It rises in a straight line, then falls as $1/\sqrt{t}$, without end. For a run whose length is known beforehand, as
 # ours is, a straight line down to 0 is usual today.
 
 
@@ -246,7 +248,7 @@ curve = torch.tensor(losses).unfold(0, 10, 1).mean(dim=-1).tolist()  # of ten st
 expect("Loss at the end", curve[-1], 4.7, 6.3)
 
 # %% [markdown]
-# The whole curve:
+# Here is how the loss fell:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 plots.lines(
@@ -282,9 +284,10 @@ print(f"that token's logit: {own.mean():.1f}; all logits spread by {logits.std()
 # ### 3.1 A quarter of a minute
 #
 # We have a trained model. What does it write for sentences that it was not trained on? Lesson 08 wrote greedily; the
-# library's `beam_search` does the same with `num_beams=1`, and more with a larger number: section 4 builds it and opens
-# it. It wants the model, the source's ids and their mask, and returns for each text the list of tokens that it wrote,
-# without `BOS` and `EOS`. So our `translate` has three steps: encode the sentences, search, decode the tokens.
+# library's `beam_search` does the same with `num_beams=1`, and more with a larger number: section 4 builds one and
+# opens this one. It takes the model, the source's ids and their mask, and returns for each text the list of tokens that
+# it wrote, without `BOS` and `EOS`. So our `translate` has three steps: encode the sentences, search, decode the
+# tokens.
 
 
 # %%
@@ -312,14 +315,15 @@ for index in shown[:4]:
     print(f"{german[index]}\n    human: {english[index]}\n    model: {first[index]}")
 
 # %% [markdown]
-# It has learned with which words English sentences in these games begin, and how they end. In between it stammers, and
-# says hardly anything about the source.
+# It has learned how English sentences in these games begin and end. In between it stammers, and hardly anything comes
+# from the source.
 #
 # ### 3.2 BLEU, by hand
 #
 # We need a number. **BLEU** (Papineni et al. 2002; lesson 02 took it ready-made) compares a translation, the
 # *hypothesis*, with a human's, the *reference*. It counts **n-grams**, runs of $n$ words. First: what is a word? The
-# rule of WMT, the yearly contest in machine translation, is called *13a* and separates each punctuation mark.
+# rule of WMT, the yearly contest in machine translation, is called *13a* and separates most punctuation marks (not
+# hyphens or apostrophes).
 
 
 # %%
@@ -409,7 +413,7 @@ expect("BLEU after 80 steps", bleu(first, english), 0, 6)
 
 # %% [markdown]
 # Read the first line: every single word is right, about one in six is missing, and BLEU falls by a third. Longer runs
-# break at each gap, and the brevity penalty charges for the missing words. (Where some $p_n$ is 0, so is our BLEU.)
+# break at each gap, and the brevity penalty charges for the missing words. (If some $p_n$ is 0, so is our BLEU.)
 #
 # ### 3.3 Much longer
 #
@@ -421,10 +425,10 @@ expect("BLEU after 80 steps", bleu(first, english), 0, 6)
 # txlib train translation --data games --preset course --r-drop 3 --steps 20000 --out runs/course
 # ```
 #
-# Two things in it are new. *R-Drop* (Liang et al. 2021) reads each batch twice, with other dropout each time, and adds
-# a penalty, times 3, for how far the two predictions differ. The 29,300 sentence pairs are read 36 times, and this is
-# meant to keep the model from learning them by heart. And what is saved is not the last weights but a moving average of
-# them; the paper averages its last checkpoints as well (§6.1).
+# Two things in it are new. *R-Drop* (Liang et al. 2021) reads each batch twice, with different dropout each time, and
+# adds a penalty, times 3, for how far the two predictions differ. The 29,300 pairs are read 36 times, and the penalty
+# is meant to keep the model from learning them by heart. And what is saved is not the last weights but a moving average
+# of them; the paper averages its last checkpoints as well (§6.1).
 
 # %%
 from safetensors.torch import load_file
@@ -451,10 +455,10 @@ prove_bleu(loaded, "These translations")
 expect("BLEU after the long training", bleu(loaded, english), 24, 30)
 
 # %% [markdown]
-# Compare each last line with the German: the meaning often arrives, in English order; rarer words are guessed. Try a
-# sentence of your own. The model knows orcs, elves, swords and spaceships better than taxes. The last two sentences
-# below are lesson 03's, and the same with the nouns exchanged, for which lessons 04 and 05 needed a second head and
-# positions:
+# Compare each last line with the German: the meaning often arrives, in English order; rarer words are guessed
+# (*draufgegangen*, died; *dich traust*, dare). Try a sentence of your own. The model knows orcs, elves, swords and
+# spaceships better than taxes. The last two sentences below are lesson 03's, and the same with the nouns exchanged; to
+# tell them apart, lessons 04 and 05 needed a second head and positions:
 
 # %% tags=["nbval-ignore-output"]
 mine = ["Wo ist der König?", "Wir müssen die Orks besiegen!", "Ich habe kein Gold."]
@@ -487,7 +491,7 @@ print(f"perplexity, e to that power, {loss.exp():.2f}")
 
 # %% [markdown]
 # A **perplexity** of 2 would mean: as unsure as if it chose between two equally likely tokens each time. The product is
-# small mainly because of one position: the German ends in an exclamation mark, and the human put a period. *have* is
+# small mainly because of one position: the German ends in an exclamation mark, and the human wrote a period. *have* is
 # also a choice: *The orcs attacked* would do as well. And even where all is clear, most factors stay near 0.9, not 1:
 # that is what label smoothing asks for.
 #
@@ -513,12 +517,13 @@ figures.beams(
 )
 
 # %% [markdown]
-# Those that end are put aside, until as many have ended as the beam is wide. The paper's beam is four.
+# Hypotheses that end (here both, in the last step) are put aside, until as many have ended as the beam is wide. The
+# paper's beam is four.
 #
-# A sum of log-probabilities falls with every token, so the plain sum prefers short sentences. The remedy is to divide
-# it by $((5 + n)/6)^\alpha$ (Wu et al. 2016, §7), with $n$ the number of tokens written; the paper takes $\alpha = 0.6$
-# (§6.1). In code, a hypothesis is a pair: its sum, and its tokens so far. `extended` lengthens one by each of its
-# likeliest tokens.
+# In practice one adds logarithms instead of multiplying. Such a sum falls with every token, and so favors short
+# sentences. The remedy is to divide it by $((5 + n)/6)^\alpha$ (Wu et al. 2016, §7), with $n$ the number of tokens
+# written; the paper takes $\alpha = 0.6$ (§6.1). In code, a hypothesis is a pair: its sum, and its tokens so far.
+# `extended` lengthens one by each of its likeliest tokens.
 
 
 # %%
@@ -536,7 +541,8 @@ def extended(model, memory, mask, score, written, most):
 
 
 # %% [markdown]
-# The search, for one sentence. (Of $k + 1$ extensions one may be the end, so $k$ are left to go on with.)
+# The search, for one sentence. (Each hypothesis gets $k + 1$ extensions, since one may be the end: that leaves $k$ to
+# go on with.)
 
 
 # %%
@@ -578,8 +584,8 @@ for index in better[:3]:
 # ### 4.2 Open the library
 #
 # Here is the `beam_search` that `translate` calls. It does what yours does, for all sentences at once: each text's
-# memory is repeated for its beams, so a batch has text · beam rows, and `Beams.lengthen` keeps the best rows. The
-# `cache` (lesson 13) saves computing the past again. The formula is your `normalized`.
+# memory (the encoder's output) is repeated for its beams, so a batch has texts × beams rows, and `Beams.lengthen` keeps
+# the best rows. The `cache` (lesson 13) saves computing the past again. The formula is your `normalized`.
 
 # %%
 from txcourse.lesson import show_source
@@ -601,17 +607,17 @@ greedily, with_beam = result["bleu_greedy"], result["bleu"]
 print(f"BLEU on the whole test set: greedy {greedily:.1f}, beam of 4 {with_beam:.1f}")
 
 # %% [markdown]
-# With 181 short sentences a difference of a point or two is within sampling noise. The last line was measured when the
-# model was trained, on 1,233 sentences, short and long. The beam is worth one to two points. Its price: the decoder
-# works on four beginnings per sentence instead of one.
+# With 181 short sentences a difference of a point or two may be chance. The last line was measured when the model was
+# trained, on 1,233 sentences, short and long. There too the beam is ahead, by 1.1. Its price: the decoder works on four
+# beginnings per sentence instead of one.
 #
 # ## 5 Look inside, and break it
 #
 # ### 5.1 Where does the decoder look?
 #
 # In lesson 08 the cross-attention was an anti-diagonal. Here is the last decoder block on the orcs' sentence. Rows are
-# the tokens that it is about to write, columns the German tokens. The German verb *angegriffen* is last, the English
-# *attacked* fourth.
+# the tokens that it is about to write, columns the German tokens. The German verb *angegriffen* is the last word, the
+# English *attacked* the fourth.
 
 # %%
 from txlib.attention import recording
@@ -653,8 +659,8 @@ predicted("attack-aligned", "▁angegriffen")
 # %% [markdown]
 # Compare with lesson 03, where attention learned a dictionary on purpose. Here the training asked for no alignment, and
 # yet most of these looks meet the translation. Before they write *attack*, three heads look at *angegriffen*, past *die
-# Menschen*. *ed* only continues the word: it has no partner of its own, and the heads rest at the end of the sentence.
-# So it is a dictionary, but not in every row, nor with every head.
+# Menschen*. *ed* only continues the word: it has no partner, and the heads rest on the end of the sentence. So, in this
+# sentence, it is a dictionary, but not in every row, nor with every head.
 #
 # ### 5.2 Break it: without positions
 #
@@ -675,7 +681,7 @@ expect("BLEU without positions", left, 4, 14)
 print(f"{1 - left / bleu(loaded, english):.0%} of the BLEU is gone")
 
 # %% [markdown]
-# The simplest sentences come out best. Elsewhere the decoder loses its position, and repeats, leaves out or invents.
+# The simplest sentences come out best. Elsewhere the model repeats words, leaves them out or invents them.
 #
 # ## 6 The recipe of 2017 against ours
 #
@@ -700,7 +706,8 @@ predict(
 )
 
 # %% [markdown]
-# What these runs left behind is bundled with the course. (A step's seconds are taken from the two shorter runs.)
+# What these runs left behind is bundled with the course. (A step's seconds are taken from the two shorter runs. By its
+# own clock the third took 657 s, which would only widen the gap.)
 
 # %%
 runs = json.loads((folder / "recipes.json").read_text())
@@ -737,7 +744,8 @@ plots.lines(
 # warnings:
 #
 # - The paper's recipe is not bad. It was made for 100,000 steps of 25,000 target tokens each, about 2,000 times what
-#   these runs saw. There it has time. What we measured is speed.
+#   these runs saw. There it has time. What we measured is speed. (In those two minutes, lesson 02's kind of net with
+#   attention reached 27.3 in the same benchmark, and a convolutional one 34.6.)
 # - All choices changed at once, so this does not say which one counts. Lessons 06 and 07 take norm, rate and warm-up
 #   apart.
 #
@@ -789,7 +797,7 @@ for name, each in VASWANI.items():
 # Its footnote says how: hours, times 8 GPUs, times the 9.5 TFLOP/s that a P100 sustains. That is what the GPUs *could*
 # have done. What was needed? Each weight costs 2 operations per token forward (a product and a sum) and 4 backward.
 # Base ran 100,000 steps, each with about 25,000 source and 25,000 target tokens; the encoder sees the former, the
-# decoder and the output layer the latter, so each weight meets about 25,000 tokens per step.
+# decoder and the output layer the latter, so each weight meets about 25,000 tokens per step (in ours, about 450).
 
 # %%
 for name, hours in {"base": 12, "big": 3.5 * 24}.items():
@@ -845,7 +853,7 @@ figures.costs(
 )
 
 # %% [markdown]
-# For big on French the first version of the paper, and the printed one, has 41.0, which the two better ensembles beat.
+# For big on French the first version of the paper, like the printed one, has 41.0, which the two better ensembles beat.
 # The later versions on arXiv have 41.8, in the table and the abstract; their §6.1 still says 41.0.
 #
 # The caption of the table says "at a fraction of the training cost", the abstract even "a small fraction", of the
@@ -904,9 +912,8 @@ for name, (length, printed, rouge) in liu.items():
 # %% [markdown]
 # ### 7.5 The real thing
 #
-# Twenty minutes on a laptop, with the library's loop. (For *base* the sentences that are bundled with the course are
-# far too few: the paper had 4.5 million pairs.) With `--model rnn` it trains Bahdanau's net of lesson 02, at the same
-# size.
+# This takes twenty minutes on a laptop. (For *base* the sentences that are bundled with the course are far too few: the
+# paper had 4.5 million pairs.) With `--model rnn` it trains Bahdanau's net of lesson 02, at the same size.
 #
 # ```
 # txlib train translation                     # 20 minutes, d = 256, three blocks
@@ -931,7 +938,7 @@ for name, (length, printed, rouge) in liu.items():
 # </details>
 # <details><summary>C. The missing words: recall is two thirds, so BLEU is 67</summary>
 #
-# BLEU has no recall. The brevity penalty stands in for it, and it knows lengths only, not which words are missing.
+# BLEU has no recall. The brevity penalty replaces it, and knows only lengths, not which words are missing.
 # </details>
 #
 # **2. With label smoothing, ε = 0.1, a model knows every next token. Its best loss is**
@@ -949,7 +956,7 @@ for name, (length, printed, rouge) in liu.items():
 #
 # <details><summary>A. Yes: the model prefers it</summary>
 #
-# The model is not the reader. With wide beams BLEU often falls, since the likeliest texts tend to be short and safe.
+# The model is not the reader. With wide beams BLEU often falls: the likeliest texts tend to be short and safe.
 # </details>
 # <details><summary>B. It need not be</summary>
 #
@@ -959,11 +966,12 @@ for name, (length, printed, rouge) in liu.items():
 # %% [markdown]
 # ## 9 Summary
 #
-# - Label smoothing caps confidence; a warm-up and a falling rate, batches by length: each is a few lines.
+# - Label smoothing limits confidence. It, the schedule and batches by length each take a few lines.
 # - BLEU compares hypotheses with references: clipped and pooled n-gram precisions, their geometric mean, and a brevity
 #   penalty.
-# - Greedy takes the best token, a beam keeps several hypotheses, divided by a power of their length.
-# - In short runs of equal CPU time, the newer choices beat the recipe of 2017.
+# - Greedy search takes the best token. A beam keeps several hypotheses, and compares sums of $\log p$ divided by a
+#   power of the length.
+# - In short runs of equal CPU time, the newer choices together beat the recipe of 2017.
 # - Base is (6, 512, 2048, 8, 64), 63,082,496 parameters at a vocabulary of 37,000, and took at most $3.3 \cdot 10^{18}$
 #   operations. "A fraction of the training cost" is not true of every row of its table.
 #
