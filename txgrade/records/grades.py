@@ -119,10 +119,13 @@ class Grades(Ledger):
         )
         return replace(assignment, tasks=tasks, due=data["due"])
 
-    def finish_run(self, run: int) -> None:
-        """Write down that a run has ended: from now on anybody may have read its pages."""
+    def finish_run(self, run: int, marks_read: str | None = None) -> None:
+        """Write down that a run has ended: from now on anybody may have read its pages.
+
+        They show the marks given until `marks_read`; by default until now.
+        """
         with self.transaction(write=True) as connection:
-            insert(connection, FINISHED, run=run)
+            insert(connection, FINISHED, run=run, **({"time": marks_read} if marks_read else {}))
 
     def add(self, run: int, result: Result) -> None:
         """Write down one graded submission, whole or not at all."""
@@ -221,7 +224,7 @@ class Grades(Ledger):
             return connection.execute(sql.select(sql.func.min(RUNS.c.time))).scalar() or ""
 
     def last_finished(self) -> str:
-        """Return when the last run ended that came to its end; all pages are from then or before."""
+        """Return until when the pages of the last run that came to its end show what people gave."""
         with self.transaction() as connection:
             return connection.execute(sql.select(sql.func.max(FINISHED.c.time))).scalar() or ""
 
@@ -285,10 +288,14 @@ class Grades(Ledger):
         return json.loads(data) if data else {}
 
 
+def now() -> str:
+    """Return the time as the gradebook has it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
 def insert(connection: sql.Connection, table: sql.Table, **values: Any) -> Any:
     """Write down a row, with the time; return its key."""
-    row = sql.insert(table).values(time=datetime.now(UTC).isoformat(timespec="milliseconds"), **values)
-    key = connection.execute(row).inserted_primary_key
+    key = connection.execute(sql.insert(table).values({"time": now()} | values)).inserted_primary_key
     assert key is not None
     return key[0]
 

@@ -21,6 +21,7 @@ from txgrade.pages.exports import changes_csv
 from txgrade.records.changes import Change, Publication
 from txgrade.records.extensions import read_allowances
 from txgrade.records.gradebook import Gradebook
+from txgrade.records.grades import now
 from txgrade.records.history import History, histories_of
 from txgrade.records.lateness import with_lateness, without_times
 from txgrade.records.out import allow, need_apart, open_out, path_in, write
@@ -261,6 +262,7 @@ class _GradingRun:
 
     def finish(self, missing: list[str]) -> Graded:
         """Write the tables and the summary, with everybody who submitted nothing and what has changed."""
+        marks_read = now()
         results = [
             replace(result, notes=self.releases.notes(result.submission, result.notes)) for result in self.results
         ]
@@ -280,7 +282,7 @@ class _GradingRun:
         graded_ever = {result.submission for result in self.book.newest(self.versions.whole.hash)}
         _remove_withdrawn(self.out, graded_ever - {result.submission for result in results})
         publication.write(self.number)
-        self.book.finish_run(self.number)
+        self.book.finish_run(self.number, marks_read)
         return Graded(
             self.versions.whole,
             tuple(results),

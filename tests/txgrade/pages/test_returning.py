@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from txgrade.pages import gradescope, returning
 from txgrade.pages.exports import csv_text
 from txgrade.pages.returning import ReturnError, give_back
 from txgrade.records.gradebook import Gradebook
+from txgrade.records.grades import now
 from txgrade.records.ledger import GradebookError
 from txgrade.records.people import RosterError, delimiter_of, has_decimal_commas, read_roster, read_table
 from txgrade.records.result import Note
@@ -289,6 +291,16 @@ def test_answers_that_wait_hold_everything_back(out, roster):
     with Gradebook(out / "gradebook.sqlite") as book:
         book.finish_run(book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2)))
     give_back("canvas", out, roster(CANVAS))
+
+
+def test_a_mark_given_while_a_run_writes_its_pages_holds_them_back(out, roster):
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        run, marks_read = book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2)), now()
+        time.sleep(0.01)
+        book.review("essay", ZOFIA.tasks[-1].answer_hash, 3)
+        book.finish_run(run, marks_read)
+    with pytest.raises(ReturnError, match="marks in .* are newer than its pages: grade again"):
+        give_back("canvas", out, roster(CANVAS))
 
 
 @pytest.mark.parametrize("kept", [False, True])
