@@ -25,8 +25,9 @@
 # ### A hidden state, or looking back
 #
 # A recurrent net (lesson 02) also brings *animal* to *it*, but inside one vector, the **hidden state**, which every
-# word on the way rewrites. Take the simplest one, $h \leftarrow \frac12 h + \frac12 x$, on paper. After *animal*, half
-# of $h$ is *animal*. Six words later, at *it*, it is one part in 128. Gates slow this down; looking back avoids it.
+# word on the way rewrites. Take the simplest one, $h \leftarrow \frac12 h + \frac12 x$, on paper. Once *animal* is
+# read, it is half of $h$. Six words later, at *it*, one part in 128 is left. Gates slow this down; looking back avoids
+# it.
 #
 # | | a hidden state | looking back |
 # | --- | --- | --- |
@@ -64,7 +65,7 @@ from txcourse.lesson import (
 # vector $x_i$, and is found by the same vector. The scores are $x_i \cdot x_j / \sqrt d$.
 #
 # Try it on paper with two numbers for each word, *how much of a noun* and *how much of a verb*: let *orcs* and *humans*
-# be $(2, 0)$ and *attacked* be $(0, 2)$. Then *attacked* scores 4 with itself and 0 with both nouns.
+# be $(2, 0)$ and *attacked* be $(0, 2)$. Before the division, *attacked* scores 4 with itself and 0 with both nouns.
 #
 # Now with real vectors, made as in lesson 01: by counting which words occur within two words of each other in game
 # dialogues. `python data/five_words.py` stored those of our five words, 64 numbers each, all vectors equally long.
@@ -79,7 +80,7 @@ score = x @ x.T / 64**0.5  # (n, n)
 weight = score.softmax(dim=-1)  # (n, n)
 
 # %% [markdown]
-# Drawn, with the scores divided by 8, so that a word has 1 with itself:
+# As a picture, with the scores divided by 8 once more, so that each word has 1 with itself:
 
 # %% jupyter={"source_hidden": true}
 plots.heads(
@@ -95,19 +96,19 @@ plots.heads(
 #
 # **Every word finds itself.** $x_i \cdot x_i$ is the squared length, and among vectors of equal length no dot product
 # is larger (the Cauchy–Schwarz inequality). So each row puts nearly all its weight on its own word (*the* shares it
-# with its twin), and the word receives what it already was. Second comes what *resembles* the word: *orcs* looks at
+# with its twin), and the word receives what it already was. Second comes what *resembles* the word: for *orcs*,
 # *humans*, though the word it needs is *attacked*.
 #
-# **Looking is mutual.** $x_i \cdot x_j = x_j \cdot x_i$: *orcs* looks for *humans* as much as *humans* looks for
+# **Looking is mutual.** $x_i \cdot x_j = x_j \cdot x_i$: the score of *orcs* with *humans* is that of *humans* with
 # *orcs*. But a verb may need its subject more than the subject needs the verb.
 #
-# Our sentence is no exception: over the 826 sentences of the test set, a word's weight on itself is 88% on average (in
-# the same file).
+# Our sentence is no exception: over the 826 sentences of the test set, a word's weight on itself is 88% on average
+# (stored in the same file).
 
 # %% [markdown]
 # ## 2 Self-attention: three roles, three projections
 #
-# A word can be compared, but only with what resembles it. It should be able to look for something else.
+# So far, a word finds only what resembles it. It should be able to look for something else.
 #
 # A word plays three roles, and they need not look alike: what it *looks for*, its query; what it can be *found by*, its
 # key; what it *hands over*, its value. Give each role a matrix of its own, to be learned. On paper again, with one
@@ -120,7 +121,7 @@ plots.heads(
 # | *attacked* | 1 | 0 |
 #
 # and *attacked* scores $1 \cdot 1 = 1$ with *orcs*, but 0 with itself, while *orcs* scores 0 with *attacked*. Both
-# troubles are gone. In general, with vectors as rows,
+# problems are gone. In general, with vectors as rows,
 #
 # $$q_i = x_i W^Q, \qquad k_j = x_j W^K, \qquad v_j = x_j W^V$$
 #
@@ -185,7 +186,8 @@ prove_equal(out[3], exchanged[3], what='What "attacked" hears in the two sentenc
 #
 # A task in which nothing can be guessed: six words, drawn at random from 20, sit in a ring. **Each must name the word
 # on its left**; the first one's left neighbor is the last. That is one *want*. After attention, one linear layer names
-# the word. (`wants` lists the places to name: −1 is left, 1 is right. `attend` is the part that we will exchange.)
+# the word. (`wants` lists the places to name: −1 is left, 1 is right. `attend` is the part that we will swap out;
+# `name` is the layer that names the words.)
 
 # %%
 def asked(text, wants):  # (text, n)
@@ -208,7 +210,7 @@ class Neighbors(nn.Module):
 
 # %% [markdown]
 # Here is a **head**: three projections and lesson 03's attention. The library's `attention` is the function that you
-# built there. It wants four axes, (batch, heads, length, $d_k$), and for now there is one head.
+# built there. It takes four axes, (batch, heads, length, $d_k$), and for now there is one head.
 
 
 # %%
@@ -292,8 +294,8 @@ expect("Query and key, the worst start", min(left), 0.95, 1.0)
 # A query *and* a key solve it: "I look for the place before mine" is one matrix. One projection cannot, and the reason
 # fits on paper. With it, scores are mutual: $s_{ij} = s_{ji}$. Word 2 must match word 1 better than word 3, so
 # $s_{21} > s_{32}$. In the same way $s_{32} > s_{43} > s_{54} > s_{65} > s_{16}$, and word 1, whose left neighbor is
-# word 6, needs $s_{16} > s_{21}$: the chain bites its own tail. At least one of the six places must fail, which leaves
-# 5 in 6 and a lucky guess in 20, or 84%. (Training need not reach even that.)
+# word 6, needs $s_{16} > s_{21}$: the chain ends where it began, with $s_{21} > s_{21}$. So at least one of the six
+# places must fail. The other five, and 1 lucky guess in 20, make 84%. (Training need not reach even that.)
 
 # %% [markdown]
 # ## 3 One row, two wants
@@ -323,7 +325,7 @@ for model in one:
 predicted("one-head", "name one side and guess the other")
 
 # %% [markdown]
-# The weights for one text say why: one row for each word, and the row goes to one neighbor.
+# The weights for one text, from the first start, show why: each word has one row, and it goes to one neighbor.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 def look(model, heads, title, alt):
@@ -339,9 +341,9 @@ look(one[0], [one[0].attend.head], "One head: one row for two neighbors",
      "weight of a row is on one of the two neighbors.")
 
 # %% [markdown]
-# Could it not spend 0.7 on the left and 0.3 on the right, and so mark them? A linear layer that can read the word with
-# weight 0.3 reads the one with 0.7 more clearly still, and names that. But a network with a hidden layer can tell the
-# two apart, and in a real block one follows (lesson 06). That is the strongest rival:
+# Could it not spend 0.7 on the left and 0.3 on the right, to mark which is which? A linear layer that can read the word
+# with weight 0.3 out of the sum reads the one with 0.7 more clearly still, and names that. But a network with a hidden
+# layer can tell the two apart, and in a real block one follows (lesson 06). So the strongest rival is:
 
 # %% tags=["nbval-ignore-output"]
 def hidden_layer(entries, logits):
@@ -373,9 +375,10 @@ figures.multihead(
 )
 
 # %% [markdown]
-# The strips are narrower, so nothing gets bigger. Six columns and two heads, on paper: the query $(1, 2, 3, 4, 5, 6)$
-# becomes $(1, 2, 3)$ for head 1 and $(4, 5, 6)$ for head 2. They meet keys of three numbers, and return three numbers
-# each. As an equation (Vaswani et al. 2017, section 3.2.2):
+# The strips are narrower, so nothing gets bigger: $h$ heads with $d_k = d_\text{model}/h$ columns each are together as
+# wide as one head with all of them. Six columns and two heads, on paper: the query $(1, 2, 3, 4, 5, 6)$ becomes
+# $(1, 2, 3)$ for head 1 and $(4, 5, 6)$ for head 2. They meet keys of three numbers, and return three numbers each. As
+# an equation (Vaswani et al. 2017, section 3.2.2):
 #
 # $$\text{MultiHead}(Q, K, V) = \text{concat}(\text{head}_1, \dots, \text{head}_h)\, W^O$$
 # $$\text{head}_i = \text{attention}(Q W_i^Q,\; K W_i^K,\; V W_i^V)$$
@@ -426,8 +429,8 @@ look(two[0], two[0].attend.heads, "Two heads, two rows for each word",
      "the diagonal, and of the other just right; in both, the ring closes in a corner.")
 
 # %% [markdown]
-# One looks left, the other right. Nothing told the heads to divide the work: it lowers the loss. (Exercise 04 goes on
-# from here: are three wants a law for three heads?)
+# One looks left, the other right. Nothing told the heads to divide the work. They settled on it because it lowers the
+# loss. (Exercise 04 goes on from here: does each further want need one more head?)
 
 # %% [markdown]
 # ## 5 Build it: all heads at once
@@ -491,7 +494,8 @@ figures.memory_tape(
 )
 
 # %% [markdown]
-# The wrong head 0 takes the first 12 numbers, *the* and half of *orcs*, and believes they are six words.
+# The wrong head 0 takes the first 12 numbers, *the* and half of *orcs*, and treats them as six words of two numbers
+# each.
 #
 # The rule: **divide an axis with `view`, swap axes with `transpose`, never swap with `view`.**
 #
@@ -511,9 +515,9 @@ mixed = attention(q_h, k_h, v_h)  # (batch, heads, n, d_k)
 prove_equal(join(q_h), q, what="Split and joined again, and the original")
 
 # %% [markdown]
-# **Step 5: the output projection** $W^O$. Up to here no head has heard from any other. And there is a second way to
-# read it. Head $i$'s columns meet only the rows of $W^O$ that belong to them, call them $W_i^O$. So the product is a
-# sum, and **heads add**:
+# **Step 5: the output projection** $W^O$. Up to here, no head has heard from any other. There is a second way to read
+# it. Head $i$'s columns meet only the rows of $W^O$ that belong to them, call them $W_i^O$. So the product is a sum,
+# and **heads add**:
 #
 # $$\text{concat}(\text{head}_1, \dots, \text{head}_h)\, W^O = \sum_i \text{head}_i\, W_i^O$$
 
@@ -575,8 +579,9 @@ prove_equal(layer(x), looped(x), what="All heads at once and the loop of the equ
 # its past, nothing beyond. (Some write $j < i$. Then a word could not see itself, and the first word could see
 # nothing.)
 #
-# We test the right layer; one that splits correctly, but merges the heads without transposing back; and one that takes
-# the shortcut both ways. Which of them sees the future? Which loses part of the past? Decide before you run it.
+# We test the right layer; one that splits correctly, but merges the heads without transposing back (*join wrong*); and
+# one that takes the shortcut in both (*both wrong*). Which of them sees the future? Which loses part of the past?
+# Decide before you run it.
 
 # %%
 def join_wrong(x):  # (batch, heads, n, d_k)
@@ -597,7 +602,7 @@ for name, matrix in zip(layers, reach):
     print(f"{name:10} future seen: {future:2} of 15   past missing: {past:2} of 21")
 
 # %% [markdown]
-# As a picture; crosses mark what should be there and is not, stars what should not be there:
+# As a picture; crosses mark what is missing, stars what should not be there:
 
 # %% jupyter={"source_hidden": true}
 figures.influence(
@@ -640,9 +645,9 @@ expect("Wrong join, the worst start", min(shares), 0.7, 0.85)
 predicted("heads-leak", "most of them", "It reads the next word.")
 
 # %% [markdown]
-# The right layer names what can be known, 21%. The wrong one names what no one can know. (All but one of six words: the
-# picture shows that the future of *attacked* does not reach it.) It looks like the better model. But where the next
-# word is not there yet, because the model itself is to write it, there is nothing to read: lesson 08 shows such a
+# The right layer names what can be known, 21%. The wrong one names what no one can know. (All but one of six: the
+# fourth, like *attacked* in the picture, hears nothing of the future.) It looks like the better model. But where the
+# next word is not there yet, because the model itself is to write it, there is nothing to read: lesson 08 shows such a
 # model at work. A result that is too good to be true is a bug until you have shown that it is not.
 
 # %% [markdown]
@@ -714,8 +719,9 @@ print(f"without a mask the output changes by {change:.0%}")
 # %% [markdown]
 # ### Open the library, and torch
 #
-# Find the five steps in the library's `forward`, and skip the options: they belong to lessons 05 (`rotary`,
-# `position_bias`), 13 (`cache`) and 16 (`kv_heads`, `qk_norm`), or to other kinds of attention.
+# What you have built is the library's `MultiHeadAttention`, and torch's `nn.MultiheadAttention`. In the library's
+# `forward`, `attend` projects, splits and attends; the last line joins and projects. Skip the options: `position_bias`
+# belongs to lesson 05, `cache` and `offset` to lesson 13.
 
 # %%
 show_source(MultiHeadAttention.forward)
@@ -737,9 +743,9 @@ their_out, _ = theirs(n_x, m_x, m_x, key_padding_mask=~mask[:, 0, 0])
 prove_equal(their_out, out, tolerance=1e-4, what="torch's and yours")
 
 # %% [markdown]
-# More heads cost neither parameters ($4d^2$ for any $h$, with $d$ short for $d_\text{model}$) nor operations: the four
-# projections take $8nd^2$, scores and mixing together $4n^2d$. (Lesson 30 counts them; up to $n = 2d$ words, the
-# projections cost more.) But there are $h$ weight matrices, so $hn^2$ weights to hold and to exponentiate.
+# What do more heads cost? Not parameters: there are $4d^2$ for any $h$, with $d$ short for $d_\text{model}$. Nor
+# operations: a head's scores cost only $1/h$ as much, and there are $h$ heads (lesson 30 counts). But there are $h$
+# weight matrices, so $hn^2$ weights to hold and to exponentiate.
 #
 # **Two things come later.** A model that writes keeps the keys and values of all words so far; this **cache** is built
 # in [lesson 13](13_decoding.ipynb). To keep it small, several query heads can share one head of keys and values,
@@ -753,10 +759,10 @@ prove_equal(their_out, out, tolerance=1e-4, what="torch's and yours")
 #
 # > Der König ist tot. → *the* ? *is*
 #
-# The query is made of the two neighbors and the position of the gap. It must find, in the German sentence, the word
-# that belongs there. Each word of a sentence is hidden in turn, so a sentence of $n$ words asks $n$ queries at once.
-# Embeddings of the two neighbors and of the gap's position add up to the query; German words and their positions are
-# the memory. The answer is read from what attention returns, and from nothing else.
+# The query is the sum of three embeddings: those of the two neighbors and of the gap's position. It must find, in the
+# German sentence, the word that belongs there. Each word of a sentence is hidden in turn, so a sentence of $n$ words
+# asks $n$ queries at once. German words and their positions are the memory. The answer is read from what attention
+# returns, and from nothing else.
 
 
 # %%
@@ -780,9 +786,9 @@ class Gap(nn.Module):
 
 
 # %% [markdown]
-# Training has a learning rate that rises quickly and then falls to nearly zero (lesson 07 says why). The loss on new
-# sentences is minus the natural logarithm of the probability that the hidden word got, on average. Its unit is the
-# **nat**: 3 nats are a probability of $e^{-3}$, or 1 in 20.
+# Training has a learning rate that rises quickly and then falls to nearly zero (lesson 07 says why). The loss is minus
+# the natural logarithm of the probability given to the hidden word, averaged over the gaps. Its unit is the **nat**: 3
+# nats are a probability of $e^{-3}$, or 1 in 20.
 
 
 # %%
@@ -822,8 +828,8 @@ def test(model, source=source_test):
 
 
 # %% [markdown]
-# With four heads, from three starts; the same three on wrong German, where each English sentence gets the German of its
-# neighbor in the list:
+# Four heads, from three starts, each also tested on wrong German: every English sentence gets its neighbor's in the
+# list.
 
 # %% tags=["nbval-ignore-output"]
 four = [train(partial(ManyHeads, heads=4), seed)
@@ -872,8 +878,13 @@ weight, rows, columns = weights_of(four[0], "What's more, King Haldric is dead."
 explore.heads(weight, rows=rows, columns=columns)
 
 # %% [markdown]
-# One sentence can be lucky, so we count over all test sentences: what share of a head's weight goes to the translation
-# of the *hidden* word, which the query has not seen? (Heads have no order of their own, so we sort them by that share.)
+# <details><summary>The answer</summary>
+#
+# In our run, head 0 finds *könig* (.88), and heads 0, 1 and 2 find *tot*.
+# </details>
+#
+# One sentence can be lucky, so we count over all test sentences: how much of a head's weight goes to the translation of
+# the *hidden* word, which the query has not seen? (Heads have no order of their own, so we sort them by that share.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -895,15 +906,16 @@ print(f"one word of {(source_test > 0).sum(dim=-1).float().mean():.0f} would hav
 
 # %% [markdown]
 # (Four heads for each of the three starts.) For *king*, *we* and *gold*, at least one head from each start puts most of
-# its weight on a word that the query has never seen, only inferred from what surrounds the gap. *now* is harder to
-# infer. The last heads are often near the 17% of even weights. (Are those superfluous? Exercise 04 takes heads out of a
-# layer; Michel et al. 2019 did so in large models.)
+# its weight on the translation of a word that the query has not seen, only inferred from what surrounds the gap. *now*
+# is harder. Some of the last heads are near the 17% of even weights. (Are those superfluous? Exercise 04 takes heads
+# out of a layer; Michel et al. 2019 did so in large models.)
 #
 # ### Break it: how many heads?
 #
-# Same width, same parameters, same data; only $h$ changes. More heads are more ways to look, but they are narrower:
-# with 32, each query and key has 4 entries to describe what it looks for. Does the loss fall all the way to 32, or does
-# it turn? And what does the wrong reshape of section 5 cost here? Guess, then run it (three starts each).
+# Same width, same number of parameters, same data; only $h$ changes. More heads are more ways to look, but they are
+# narrower: with 32, each query and key has 4 entries to describe what it looks for. Does the loss fall all the way to
+# 32, or does it rise again? And what does the wrong reshape of section 5 cost here? Guess, then run it (three starts
+# each).
 
 # %% tags=["nbval-ignore-output"]
 losses = {"h = 4": [test(model)[0] for model in four]}
@@ -929,13 +941,14 @@ plots.ranges(
 )
 
 # %% [markdown]
-# More heads are better on average each time, and here the loss does not turn. In the paper it turns. Vaswani et al.
-# (table 3, rows A) measured a model a hundred times as large, in BLEU, a score of translations from 0 to 100 (lesson
-# 09). The optimum was 8 to 16 heads; 1 head was 0.9 worse than the best, and 32 fell back by 0.4. The best number
-# depends on the task, on the width, and on how long you train. In both cases, one head is too few.
+# More heads are better on average each time, and here the loss does not rise again. In the paper, results worsen again.
+# Vaswani et al. (table 3, rows A) measured a model more than a hundred times as large, in BLEU, a score of translations
+# from 0 to 100 (lesson 09). The optimum was 8 to 16 heads; 1 head was 0.9 worse than the best, and 32 fell back by 0.4.
+# The best number may depend on the task, on the width, and on how long you train (ours is short). In both cases, one
+# head is too few.
 #
 # And the wrong reshape? No error, no `nan`, and the loss goes down: just a model that is worse with four heads than the
-# right one with a single head. This is what most mistakes in attention look like.
+# right one with a single head. This is what many mistakes in attention look like.
 
 # %% [markdown]
 # ## 8 Quiz

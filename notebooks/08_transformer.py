@@ -54,9 +54,9 @@ print(f"a different number of words on both sides: {different / len(pairs):.0%}"
 # the next token it needs two things: what the source says, and what it has written so far. Here both are made of
 # attention.
 #
-# Real sentences need hours of training. So our first task is smaller, with both difficulties in a pure form: reverse a
-# string. *cabbed* becomes *debbac*. The order changes as much as it can, and the decoder must find out when to stop.
-# Lesson 09 gives the same model real sentences.
+# Real sentences need hours of training (lesson 09: nearly two). So our first task is smaller, with both difficulties in
+# a pure form: reverse a string. *cabbed* becomes *debbac*. The order changes as much as it can, and the decoder must
+# find out when to stop. Lesson 09 gives the same model real sentences.
 
 # %% [markdown]
 # ## 2 The idea in one picture
@@ -123,8 +123,8 @@ def random_pairs(number, rng, shortest=4, longest=10):
 
 
 # %% [markdown]
-# A batch is a matrix, so strings of different lengths must be filled up. `collate` appends an `EOS` to each and fills
-# the source with `PAD`. The **labels**, which the decoder is to write, are filled with −100, which the loss ignores.
+# A batch is a matrix, so strings of different lengths must be padded. `collate` appends an `EOS` to each and pads the
+# source with `PAD`. The **labels**, which the decoder is to write, are padded with −100, which the loss ignores.
 
 # %% tags=["recorded"]
 def pair_of(word):
@@ -164,10 +164,10 @@ for read, write in zip(reads, example.labels[1], strict=True):
 # probabilities. This sharing is called **weight tying**.
 #
 # The two jobs want different sizes. Take $d = 4$ and a row with entries of about ½, such as (½, −½, ½, ½). At the
-# output, a vector with entries of size 1 times this row gives four terms of ±½, a sum of size 1: the softmax starts
-# soft. At the input, entries of ½ would be too quiet next to positions whose entries reach 1. Times $\sqrt 4 = 2$
-# they have size 1. In general, rows start with variance $1/d$, and are multiplied by $\sqrt d$ at the input only. (The
-# paper gives no reason for its $\sqrt d$. This one is ours.)
+# output, a vector with entries of size 1 times this row gives four terms of ±½, which partly cancel: the sum is about
+# 1, and the softmax starts soft. (Section 4.1 shows an exception.) At the input, entries of ½ would be too quiet next
+# to positions whose entries reach 1. Times $\sqrt 4 = 2$ they have size 1. In general, rows start with variance $1/d$,
+# and are multiplied by $\sqrt d$ at the input only. (The paper gives no reason for its $\sqrt d$. This one is ours.)
 
 
 # %% tags=["recorded"]
@@ -216,7 +216,7 @@ def split(x, heads):  # (batch, n, d_model)
 
 
 # %% [markdown]
-# Attention, with a mask that is `True` where a query may look. What is forbidden gets the lowest number there is, so
+# Attention takes a mask that is `True` where a query may look. A forbidden score becomes the lowest number there is, so
 # that its weight is 0.
 
 
@@ -308,7 +308,7 @@ print(causal(torch.zeros(1, 3, 8))[0, 0].int().tolist(), "causal, for three lett
 
 # %% [markdown]
 # Now the picture of section 2 again, wired as ours: pre-norm has each norm on its branch, and one more on top of each
-# stack. The class below is this picture, from left to right.
+# stack. The class below follows it: first the encoder, then the decoder.
 
 # %% jupyter={"source_hidden": true}
 figures.encoder_decoder(
@@ -319,7 +319,7 @@ figures.encoder_decoder(
 )
 
 # %% [markdown]
-# It has all parts in one place:
+# It joins all the parts:
 
 
 # %% tags=["recorded"]
@@ -453,8 +453,9 @@ plots.lines(
 )
 
 # %% [markdown]
-# It starts far above blind guessing: a new model bets on the letter that it has just read (lesson 09 says why). Soon it
-# rests near $\log 10 = 2.3$: it expects some letter, but does not know which. After step 70 or so it learns that.
+# It starts far above blind guessing. Our explanation: a new model bets on the letter that it has just read, since that
+# letter's embedding is most of the decoder's vector (lesson 09 measures this). Soon the loss rests near
+# $\log 10 = 2.3$: it expects some letter, but does not know which. After step 70 or so it learns that.
 #
 # ### 4.2 Write
 #
@@ -478,7 +479,7 @@ def greedy(model, input_ids, attention_mask, max_length=12, bos=1, eos=2):
 
 
 # %% [markdown]
-# For words, in and out:
+# The same with words, in and out:
 
 
 # %% tags=["recorded"]
@@ -572,7 +573,8 @@ predicted(
 # One vector reverses about seven strings in ten, from each start. All nets that look back reverse nearly all. So this
 # table does not say that recurrence fails. It says that looking back is enough: the Transformer has dropped the
 # recurrence, and loses nothing here. What it gains is time in training, since it computes all positions of a string at
-# once (lesson 02 §7). And reversing suits the recurrent net: its next look is always one to the left of the last one.
+# once (lesson 02 §7). And reversing may suit the recurrent net: its next look is always one to the left of the last
+# one.
 #
 # The two wirings of the Transformer tie. With two blocks and a warm-up, post-norm learns as well. We chose pre-norm for
 # what lesson 07 measured: it also learns at high rates without a warm-up.
@@ -581,8 +583,9 @@ predicted(
 # ## 5 See it work: where does the decoder look?
 #
 # We know *that* it works. Attention can show *how*. To write the first letter of *debbac* the decoder needs the last
-# letter of *cabbed*, then the one before it, and so on. We take a longer string, *cabbedhi*. Rows are the letters that
-# it is about to write, columns the letters of the source. Before you look: what pattern do you expect?
+# letter of *cabbed*, then the one before it, and so on. We take a longer string, *cabbedhi*, and the last block's
+# cross-attention. Rows are the letters that it is about to write, columns the letters of the source. Before you look:
+# what pattern do you expect?
 
 # %% tags=["nbval-ignore-output"]
 word = "cabbedhi"
@@ -603,8 +606,8 @@ plots.heads(
 )
 
 # %% [markdown]
-# This is lesson 03's lookup, learned: an **anti-diagonal**. Nothing in the loss asks for it; the task needs this path
-# through the source. In numbers, with the heads' weights averaged:
+# This is lesson 03's lookup, learned: an **anti-diagonal**. Nothing in the loss asks for this pattern; it comes from
+# the task. In numbers, with the heads' weights averaged:
 
 # %% tags=["nbval-ignore-output"]
 mean_weight = weight.mean(dim=0)  # (target, source)
@@ -618,7 +621,7 @@ for row, letter in enumerate(word[::-1]):
 expect("Rows that look at their partner or its neighbor", hits, 6, 8)
 
 # %% [markdown]
-# The rest of the weight goes to neighbors, and does no harm. Our explanation: the encoder mixes neighbors, so a memory
+# Nearly all the rest goes to neighbors, and does no harm. Our explanation: the encoder mixes neighbors, so a memory
 # vector can also tell what is next to its letter. That is a warning for every attention map: it shows where vectors
 # were fetched, not what was in them (lesson 14).
 
@@ -627,7 +630,7 @@ expect("Rows that look at their partner or its neighbor", hits, 6, 8)
 #
 # ### 6.1 Forget the causal mask
 #
-# We have a model that works. Now remove one line of it. No error is raised, and every shape fits.
+# We have a model that works. Now take the causal mask out of one line. No error is raised, and every shape fits.
 
 
 # %%
@@ -668,7 +671,8 @@ predicted("reverse-unmasked", "lower", "A loss that is too good is a symptom.")
 # %% [markdown]
 # It is lower, and not one string is right. What has it learned? One test settles it: a task that no one can solve. Let
 # the target be random letters that have nothing to do with the source. Each of its letters is one of ten, so an honest
-# loss cannot fall much below $\log 10 = 2.3$. (A little below, since the end is easier to guess than a letter.)
+# loss cannot fall much below $\log 10 = 2.3$. (A little below, since the end can be foreseen: each target is as long as
+# its source.)
 
 # %% tags=["nbval-ignore-output"]
 def unrelated_pairs(number, rng):
@@ -772,7 +776,7 @@ prove_equal(ours, theirs, what="The cells' logits and the file's")
 # ### 7.2 Open the library
 #
 # `txlib` has this model with the same parts under the same names. Its `decode` also takes a cache (lesson 13), and both
-# methods take further masks.
+# methods take further masks. (`scale_output` is for T5, a later model.)
 
 # %%
 show_source(LibraryTransformer.encode, LibraryTransformer.decode)
@@ -800,7 +804,8 @@ explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library}
 # %% [markdown]
 # <details><summary>The answer</summary>
 #
-# Pre-norm has the same norms in other places, and one more on top of each stack.
+# Pre-norm has the same norms in other places, and one more on top of each stack. These two hold the 256 extra
+# parameters of section 4.3.
 # </details>
 
 # %% [markdown]
@@ -838,7 +843,7 @@ explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library}
 # </details>
 # <details><summary>C. Whether the vocabulary is too small</summary>
 #
-# That changes the loss per token by some tens of percent, not by a factor of eight.
+# Shorter tokens do have lower losses. But even if each were spelled out in five letters, 2.5 would only become 0.5.
 # </details>
 #
 # **3. Training needs one pass of the decoder for a target of 20 tokens. How many does writing need?**
