@@ -602,7 +602,7 @@ plots.heads(
     xlabel="looks at", title="It reads the source from right to left",
     alt="Four tables of weights of the last decoder block, rows the letters to be written, columns "
     "the letters of the source. The weight runs along the anti-diagonal, from the last letter of "
-    "the source in the first row to its first letter in the last; heads share the work.",
+    "the source in the first row to its first letter in the last; all four heads show it.",
 )
 
 # %% [markdown]
