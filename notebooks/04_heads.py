@@ -138,9 +138,7 @@ plots.heads(
 
 # %%
 torch.manual_seed(0)
-d_model, d_k = 64, 8
-x = torch.randn(6, d_model)  # (n, d_model)
-w_q, w_k = torch.randn(2, d_model, d_k) / d_model**0.5  # each (d_model, d_k)
+w_q, w_k = torch.randn(2, 64, 8) / 64**0.5  # each (d_model, d_k)
 M = w_q @ w_k.T  # (d_model, d_model)
 prove_equal((x @ w_q) @ (x @ w_k).T, x @ M @ x.T, what="Scores by two matrices, by M")
 print(f"M has rank {torch.linalg.matrix_rank(M)}; is M symmetric? {M.allclose(M.T)}")
@@ -164,19 +162,19 @@ print(f"numbers to learn: {w_q.numel() + w_k.numel():,}, or {M.numel():,} in a f
 # %%
 first = ["the", "orcs", "have", "attacked", "the", "humans"]
 second = ["the", "humans", "have", "attacked", "the", "orcs"]
-w_v = torch.randn(d_model, d_model) / d_model**0.5  # (d_model, d_model)
+w_v = torch.randn(64, 64) / 64**0.5  # (d_model, d_v)
 
 
 def self_attention(sentence):
     x = torch.tensor([stored[word] for word in sentence])  # (n, d_model)
     q, k, v = (x @ w for w in (w_q, w_k, w_v))  # (n, d_k), (n, d_k), (n, d_v)
-    return (q @ k.T / d_k**0.5).softmax(dim=-1) @ v  # (n, d_v)
+    return (q @ k.T / 8**0.5).softmax(dim=-1) @ v  # (n, d_v)
 
 
-out, exchanged = self_attention(first), self_attention(second)  # each (n, d_v)
-moved = out[[0, 5, 2, 3, 4, 1]]  # (n, d_v)
+original, exchanged = self_attention(first), self_attention(second)  # each (n, d_v)
+moved = original[[0, 5, 2, 3, 4, 1]]  # (n, d_v)
 prove_equal(moved, exchanged, what="Exchanged outputs, and outputs exchanged")
-prove_equal(out[3], exchanged[3], what='What "attacked" hears in the two sentences')
+prove_equal(original[3], exchanged[3], what='What "attacked" hears in the two sentences')
 
 # %% [markdown]
 # To *attacked*, both sentences are the same, whatever the matrices. So word vectors must also say where a word is
@@ -187,7 +185,7 @@ prove_equal(out[3], exchanged[3], what='What "attacked" hears in the two sentenc
 # A task in which nothing can be guessed: six words, drawn at random from 20, sit in a ring. **Each must name the word
 # on its left**; the first one's left neighbor is the last. That is one *want*. After attention, one linear layer names
 # the word. (`wants` lists the places to name: −1 is left, 1 is right. `attend` is the part that we will swap out;
-# `name` is the layer that names the words.)
+# `classifier` is the layer that names the words.)
 
 # %%
 def asked(text, wants):  # (text, n)
@@ -196,15 +194,15 @@ def asked(text, wants):  # (text, n)
 
 
 class Neighbors(nn.Module):
-    def __init__(self, attend, wants, name=nn.Linear, d_model=64):
+    def __init__(self, attend, wants, classifier=nn.Linear, d_model=64):
         super().__init__()
         self.attend, self.wants = attend(d_model), wants
         self.word, self.position = nn.Embedding(20, d_model), nn.Embedding(6, d_model)
-        self.name = name(d_model, 20 * len(wants))
+        self.classifier = classifier(d_model, 20 * len(wants))
 
     def forward(self, text):  # (text, n)
         x = self.word(text) + self.position.weight  # (text, n, d_model)
-        logits = self.name(self.attend(x))  # (text, n, 20 · wants)
+        logits = self.classifier(self.attend(x))  # (text, n, 20 · wants)
         return logits.unflatten(-1, (len(self.wants), 20))  # (text, n, want, 20)
 
 
@@ -254,9 +252,9 @@ class OneProjection(OneHead):
 
 
 # %%
-def play(attend, wants, seed=0, name=nn.Linear):
+def play(attend, wants, seed=0, classifier=nn.Linear):
     torch.manual_seed(seed)
-    model = Neighbors(attend, wants, name)
+    model = Neighbors(attend, wants, classifier)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
     for _ in range(300):
         text = torch.randint(20, (64, 6))  # (text, n)
@@ -336,7 +334,7 @@ def look(model, heads, title, alt):
                        title=title, alt=alt, numbers=True)
 
 
-look(one[0], [one[0].attend.head], "One head: one row for two neighbors",
+look(one[0], [one[0].attend.head], "One head: each row goes to one neighbor",
      "Attention weights of six words on each other, one row of weights for each word. Nearly all "
      "weight of a row is on one of the two neighbors.")
 
@@ -457,9 +455,9 @@ def split(x, heads):  # (batch, n, d_model)
 
 torch.manual_seed(0)
 n, d_model, heads, d_k = 6, 8, 4, 2
-x = torch.randn(2, n, d_model)  # (batch, n, d_model)
+inputs = torch.randn(2, n, d_model)  # (batch, n, d_model)
 query, key, value, output = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
-q, k, v = query(x), key(x), value(x)  # each (batch, n, d_model)
+q, k, v = query(inputs), key(inputs), value(inputs)  # each (batch, n, d_model)
 print("q is", tuple(q.shape), "and split", tuple(split(q, heads).shape))
 prove_equal(split(q, heads)[:, 1], q[:, :, 2:4], what="Head 1, columns 2 and 3")
 
@@ -488,8 +486,8 @@ for name, way in {"right": split, "view alone": split_wrong}.items():
 # %% jupyter={"source_hidden": true}
 figures.memory_tape(
     sentence, heads, d_k, title="With view alone, a head gets words instead of columns",
-    alt="A tape of 48 numbers, 8 for each of six words. Above it, the right split: in each word the "
-    "first two numbers go to head 0, the next two to head 1, and so on. Below, view alone: the "
+    alt="A gray tape of 48 numbers, 8 for each of six words. Above it, in the colors of the heads, the right "
+    "split: in each word the first two numbers go to head 0, the next two to head 1, and so on. Below, view alone: the "
     "first 12 numbers, a word and a half, go to head 0, the next 12 to head 1, and so on.",
 )
 
@@ -568,7 +566,7 @@ with torch.no_grad():
         for head, strip in zip(looped.heads, strips):
             getattr(head, name).weight.copy_(strip)
     looped.output.weight.copy_(layer.output.weight)
-prove_equal(layer(x), looped(x), what="All heads at once and the loop of the equation")
+prove_equal(layer(inputs), looped(inputs), what="All heads at once and the loop of the equation")
 
 # %% [markdown]
 # ### Break it: how far does the mix-up go?
@@ -661,70 +659,45 @@ predicted("heads-leak", "most of them", "It reads the next word.")
 # | **self-attention** | $x$, $n$ words | $x$, $n$ words | $(n, n)$ |
 # | **cross-attention** | $x$, $n$ words | the *memory*, $m$ words | $(n, m)$ |
 #
-# In a translator the English side asks, and the German sentence is the **memory**. `ManyHeads` can do both. We try it
-# on the sentence pairs of lesson 03's games. Each word that occurs often enough gets a number; 0 is padding, and 1 is
-# any rarer word.
-
-# %%
-def words(sentence):
-    return re.findall(r"\w+", sentence.lower())
-
-
-def vocabulary(sentences, at_least=20):
-    count = Counter(word for sentence in sentences for word in words(sentence))
-    common = (word for word, times in count.most_common() if times >= at_least)
-    return {word: id for id, word in enumerate(common, start=2)}
-
-
-def encode(sentences, ids):
-    rows = [torch.tensor([ids.get(word, 1) for word in words(each)])
-            for each in sentences]
-    return nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (sentence, longest)
-
-
-pairs, held_out = ([p for p in split if all(3 <= len(words(side)) <= 12 for side in p)]
-                   for split in translation("games", max_words=12)[:2])
-(german, english), (german_test, english_test) = zip(*pairs), zip(*held_out)
-german_ids, english_ids = vocabulary(german), vocabulary(english)
-
-# %% [markdown]
-# Take three pairs whose lengths differ. $n$ and $m$ differ, and German sentences shorter than $m$ are padded. (So are
-# the English ones, but what a padding query finds is never read.) The mask belongs to the *keys*: it says which German
-# words are real. Its shape is (batch, 1, 1, m), the same for each head and each query.
+# In a translator the English side asks, and the German sentence is the **memory**. `ManyHeads` can do both.
+#
+# Take three English sentences of 7 words, and their German partners of 9, 5 and 7 words (random vectors will do). $n$
+# and $m$ differ, and shorter German sentences are padded to $m = 9$. The mask belongs to the *keys*: it says which
+# German words are real. Its shape is (batch, 1, 1, m), the same for each head and each query. (English sentences can be
+# padded as well, but what a padding query finds is never read.)
 
 # %%
 torch.manual_seed(0)
-chosen = [pair for pair in pairs if len(words(pair[0])) == 5 + len(words(pair[1]))][:3]
-m_ids = encode([german for german, _ in chosen], german_ids)  # (3, m)
-n_ids = encode([english for _, english in chosen], english_ids)  # (3, n)
-m_x = torch.randn(*m_ids.shape, 32)  # (3, m, d_model)
-n_x = torch.randn(*n_ids.shape, 32)  # (3, n, d_model)
-layer, mask = ManyHeads(32, heads=4), (m_ids > 0)[:, None, None]  # mask: (3, 1, 1, m)
-out = layer(n_x, m_x, mask)  # (3, n, d_model)
-print(f"m = {m_ids.shape[1]}  n = {n_ids.shape[1]}  out {tuple(out.shape)}  "
-      f"weights {tuple(layer.weight.shape)}")
-print(f"attention spent on padding: {(layer.weight * ~mask).sum():.0f}")
+n_x = torch.randn(3, 7, 32)  # (batch, n, d_model): English
+m_x = torch.randn(3, 9, 32)  # (batch, m, d_model): German
+real = torch.tensor([9, 5, 7])[:, None]  # (batch, 1): words that are no padding
+mask = (torch.arange(9) < real)[:, None, None]  # (batch, 1, 1, m)
+cross = ManyHeads(32, heads=4)
+found = cross(n_x, m_x, mask)  # (batch, n, d_model)
+print(f"found {tuple(found.shape)}, weights {tuple(cross.weight.shape)}")
+print(f"attention spent on padding: {(cross.weight * ~mask).sum():.0f}")
 
 # %% [markdown]
 # The output has as many rows as there are *queries*. How would you notice a missing mask? Pad the German sentences
 # further: nothing may change. (The mask must grow as well: `F.pad` fills with 0, here `False`.)
 
 # %%
-longer = F.pad(m_x, (0, 0, 0, 4))  # (3, m + 4, d_model): more padding
-out_longer = layer(n_x, longer, F.pad(mask, (0, 4)))  # (3, n, d_model)
-prove_equal(out_longer, out, what="Outputs with more padding and without")
-change = (layer(n_x, longer) - layer(n_x, m_x)).norm() / out.norm()
+longer = F.pad(m_x, (0, 0, 0, 4))  # (batch, m + 4, d_model): more padding
+found_longer = cross(n_x, longer, F.pad(mask, (0, 4)))  # (batch, n, d_model)
+prove_equal(found_longer, found, what="Outputs with more padding and without")
+change = (cross(n_x, longer) - cross(n_x, m_x)).norm() / found.norm()
 print(f"without a mask the output changes by {change:.0%}")
 
 # %% [markdown]
 # ### Open the library, and torch
 #
 # What you have built is the library's `MultiHeadAttention`, and torch's `nn.MultiheadAttention`. In the library's
-# `forward`, `attend` projects, splits and attends; the last line joins and projects. Skip the options: `position_bias`
-# belongs to lesson 05, `cache` and `offset` to lesson 13.
+# `attend`, find three of the five steps: `self.project`, `self.split` for `q`, `k` and `v`, and `self.mechanism`, which
+# is `attention`. The last line of `forward` joins and projects. Skip the options: `rotary` and `position_bias` belong
+# to lesson 05, `cache` and `offset` to lesson 13.
 
 # %%
-show_source(MultiHeadAttention.forward)
+show_source(MultiHeadAttention.forward, MultiHeadAttention.attend)
 
 # %% [markdown]
 # Its four layers have the names of ours, so our weights simply load. torch keeps the three input matrices stacked in
@@ -732,15 +705,15 @@ show_source(MultiHeadAttention.forward)
 
 # %%
 library = MultiHeadAttention(32, heads=4, bias=False)
-library.load_state_dict(layer.state_dict())
-prove_equal(library(n_x, m_x, mask=mask), out, what="The library's and yours")
+library.load_state_dict(cross.state_dict())
+prove_equal(library(n_x, m_x, mask=mask), found, what="The library's and yours")
 theirs = nn.MultiheadAttention(32, num_heads=4, bias=False, batch_first=True)
-stacked = [layer.query.weight, layer.key.weight, layer.value.weight]
+stacked = [cross.query.weight, cross.key.weight, cross.value.weight]
 with torch.no_grad():
     theirs.in_proj_weight.copy_(torch.cat(stacked))  # (3 · d_model, d_model)
-    theirs.out_proj.weight.copy_(layer.output.weight)
-their_out, _ = theirs(n_x, m_x, m_x, key_padding_mask=~mask[:, 0, 0])
-prove_equal(their_out, out, tolerance=1e-4, what="torch's and yours")
+    theirs.out_proj.weight.copy_(cross.output.weight)
+their_found, _ = theirs(n_x, m_x, m_x, key_padding_mask=~mask[:, 0, 0])
+prove_equal(their_found, found, tolerance=1e-4, what="torch's and yours")
 
 # %% [markdown]
 # What do more heads cost? Not parameters: there are $4d^2$ for any $h$, with $d$ short for $d_\text{model}$. Nor
@@ -759,6 +732,42 @@ prove_equal(their_out, out, tolerance=1e-4, what="torch's and yours")
 #
 # > Der König ist tot. → *the* ? *is*
 #
+# On paper: between *the* and *is* there is probably a noun. Say that the query therefore scores 0 with *der* and *ist*,
+# 3 with *König* and 1 with *tot*. Then softmax gives them the weights 0.04, 0.81, 0.04 and 0.11. If the value of
+# *König* is $(1, 0)$, that of *tot* is $(0, 1)$, and the others have $(0, 0)$, then the mixture is $(0.81, 0.11)$. From
+# it, a linear layer can name *king* instead of *dead*.
+#
+# The sentence pairs are those of lesson 03, and so are `words`, `vocabulary` and `encode`, which turn them into
+# numbers: 0 is padding, 1 is any word that occurs fewer than 20 times. (The three are folded away; open the cell to
+# read them again.)
+
+# %% jupyter={"source_hidden": true}
+def words(sentence):
+    return re.findall(r"\w+", sentence.lower())
+
+
+def vocabulary(sentences, at_least=20):
+    count = Counter(word for sentence in sentences for word in words(sentence))
+    common = (word for word, times in count.most_common() if times >= at_least)
+    return {word: id for id, word in enumerate(common, start=2)}
+
+
+def encode(sentences, ids):
+    rows = [torch.tensor([ids.get(word, 1) for word in words(each)])
+            for each in sentences]
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (sentence, longest)
+
+
+# %%
+pairs, held_out = ([p for p in part if all(3 <= len(words(side)) <= 12 for side in p)]
+                   for part in translation("games", max_words=12)[:2])
+(german, english), (german_test, english_test) = zip(*pairs), zip(*held_out)
+german_ids, english_ids = vocabulary(german), vocabulary(english)
+source, target = encode(german, german_ids), encode(english, english_ids)
+source_test = encode(german_test, german_ids)  # (sentence, m)
+target_test = encode(english_test, english_ids)  # (sentence, n)
+
+# %% [markdown]
 # The query is the sum of three embeddings: those of the two neighbors and of the gap's position. It must find, in the
 # German sentence, the word that belongs there. Each word of a sentence is hidden in turn, so a sentence of $n$ words
 # asks $n$ queries at once. German words and their positions are the memory. The answer is read from what attention
@@ -774,7 +783,7 @@ class Gap(nn.Module):
         self.tables = nn.ModuleList(nn.Embedding(size, d_model) for size in sizes)
         for table in self.tables:
             nn.init.normal_(table.weight, std=0.2)
-        self.attend, self.name = attend(d_model), nn.Linear(d_model, sizes[0])
+        self.attend, self.classifier = attend(d_model), nn.Linear(d_model, sizes[0])
 
     def forward(self, source, target):  # (batch, m), (batch, n)
         before, after, german, gap_place, german_place = self.tables
@@ -782,7 +791,7 @@ class Gap(nn.Module):
         x = x + gap_place.weight[: target.shape[1]]  # (batch, n, d_model)
         memory = german(source) + german_place.weight[: source.shape[1]]
         found = self.attend(x, memory, (source > 0)[:, None, None])  # (batch, n, …)
-        return self.name(found[target > 1])  # (gap, word): for common words only
+        return self.classifier(found[target > 1])  # (gap, word): for common words only
 
 
 # %% [markdown]
@@ -814,11 +823,6 @@ def train(attend, seed=0, steps=300, batch=64):
 
 
 # %%
-source, target = encode(german, german_ids), encode(english, english_ids)
-source_test = encode(german_test, german_ids)  # (sentence, m)
-target_test = encode(english_test, english_ids)  # (sentence, n)
-
-
 @torch.no_grad()
 def test(model, source=source_test):
     logits = model(source, target_test)  # (gap, word)

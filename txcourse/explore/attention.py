@@ -116,10 +116,7 @@ def heads(
     """
     weights = weights[None] if weights.dim() == 3 else weights
     data = _numbered(weights, rows, columns, first)
-    head = min(1, weights.shape[1] - 1)  # the figures of a lesson, and the view, begin with the first
-    still = _lines(
-        weights[0, head], rows, columns, f"head {first + head}" + (f" of layer {first}" if len(weights) > 1 else "")
-    )
+    still = _lines(weights[0, 0], rows, columns, f"head {first}" + (f" of layer {first}" if len(weights) > 1 else ""))
     return View(still, "heads", data, title=title, uses=["words"])
 
 

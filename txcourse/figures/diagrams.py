@@ -70,6 +70,8 @@ def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
 def memory_tape(words: Sequence[str], heads: int, d_k: int, *, title: str, alt: str) -> Picture:
     """The numbers of a few words in the order of memory, and which head gets each: by columns, and by `view` alone.
 
+    Words are gray, heads have the colors of `multihead`.
+
     Args:
         words: in their order; each has heads * d_k numbers.
         title: what to see. alt: the same for a reader who cannot see it.
@@ -82,16 +84,15 @@ def memory_tape(words: Sequence[str], heads: int, d_k: int, *, title: str, alt: 
         for row, label in ((2.05, "right: by columns"), (0.5, "in memory"), (-1.05, "view alone")):
             axes.text(-0.4, row, label, ha="right", va="center", fontsize=10)
         for cell in range(cells):
-            word = cell // d_model
-            color = PALETTE[word % len(PALETTE)]
-            axes.add_patch(Rectangle((cell, 0), 1, 1, facecolor=color, alpha=0.45, edgecolor="white"))
+            shade = 0.2 + 0.25 * (cell // d_model % 2)
+            axes.add_patch(Rectangle((cell, 0), 1, 1, facecolor=GRAY, alpha=shade, edgecolor="white"))
         for word, name in enumerate(words):
             axes.text(d_model * (word + 0.5), 0.47, name, ha="center", va="center", fontsize=10)
         for bottom, portion in ((1.7, d_k), (-1.4, cells // heads)):  # the numbers that a head takes in a row
             for number, left in enumerate(range(0, cells, portion)):
                 head = number % heads
-                corner, shade = (left, bottom), 0.12 + 0.5 * (head % 2)
-                tile = Rectangle(corner, portion, 0.7, facecolor=GRAY, alpha=shade, edgecolor="none")
+                color = PALETTE[head % len(PALETTE)]
+                tile = Rectangle((left, bottom), portion, 0.7, facecolor=color, alpha=0.45, edgecolor="white")
                 axes.add_patch(tile)
                 name = str(head) if portion == d_k else f"head {head}"
                 axes.text(left + portion / 2, bottom + 0.33, name, ha="center", va="center", fontsize=9)
