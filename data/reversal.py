@@ -1,8 +1,8 @@
-"""Write reversal.json: which nets of lesson 08 learn to reverse strings, three seeds each.
+"""Write reversal.json: which nets of lesson 08 learn to reverse strings, and what missing parts cost; three seeds each.
 
     python data/reversal.py 0 1 2
 
-It takes about a CPU-minute per seed. `recorded.py` does the work.
+It takes about two CPU-minutes per seed. `recorded.py` does the work.
 """
 
 from typing import Any
@@ -21,12 +21,31 @@ def reverse(lesson: dict[str, Any], name: str, seed: int) -> float:
     return lesson["share_right"](net)
 
 
+BROKEN = {"all parts": "Transformer", "no causal mask": "Unmasked", "no positions": "Unplaced"}
+
+
+def half_trained(lesson: dict[str, Any], name: str, seed: int) -> dict[str, float]:
+    """Train a Transformer, or one with a part missing, for 150 steps, and another one on noise."""
+    results = {}
+    for task in ("random_pairs", "unrelated_pairs"):
+        torch.manual_seed(seed)
+        net = lesson[BROKEN[name]](len(lesson["vocabulary"]))
+        losses = lesson["train"](net, name, stop=150, draw=lesson[task], seed=seed)
+        if task == "random_pairs":
+            results |= {"loss": lesson["smooth"](losses)[-1], "reversed": lesson["share_right"](net)}
+        else:
+            results["loss on noise"] = lesson["smooth"](losses)[-1]
+    return results
+
+
 def record(seed: int) -> None:
     """Record all nets with this seed."""
     torch.set_num_threads(1)
     lesson = RUNS.lesson()
     for name in lesson["NETS"]:
         RUNS.record(lambda name=name: reverse(lesson, name, seed), "reversed", name, seed)
+    for name in BROKEN:
+        RUNS.record(lambda name=name: half_trained(lesson, name, seed), "broken", name, seed)
 
 
 if __name__ == "__main__":

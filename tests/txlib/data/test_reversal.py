@@ -6,9 +6,9 @@ import torch
 
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
-    kept = reversal.RUNS.kept()["reversed"]
-    assert tuple(kept) == lesson["NETS"]
-    assert all(seeds.keys() == {"0", "1", "2"} for seeds in kept.values())
+    kept, broken = (reversal.RUNS.kept()[part] for part in ("reversed", "broken"))
+    assert tuple(kept) == lesson["NETS"] and broken.keys() == reversal.BROKEN.keys()
+    assert all(seeds.keys() == {"0", "1", "2"} for seeds in [*kept.values(), *broken.values()])
     assert all(0 <= share <= 1 for seeds in kept.values() for share in seeds.values())
 
 
