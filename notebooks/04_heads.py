@@ -171,10 +171,10 @@ def self_attention(sentence):
     return (q @ k.T / 8**0.5).softmax(dim=-1) @ v  # (n, d_v)
 
 
-original, exchanged = self_attention(first), self_attention(second)  # each (n, d_v)
-moved = original[[0, 5, 2, 3, 4, 1]]  # (n, d_v)
+plain, exchanged = self_attention(first), self_attention(second)  # each (n, d_v)
+moved = plain[[0, 5, 2, 3, 4, 1]]  # (n, d_v)
 prove_equal(moved, exchanged, what="Exchanged outputs, and outputs exchanged")
-prove_equal(original[3], exchanged[3], what='What "attacked" hears in the two sentences')
+prove_equal(plain[3], exchanged[3], what='What "attacked" hears in the two sentences')
 
 # %% [markdown]
 # To *attacked*, both sentences are the same, whatever the matrices. So word vectors must also say where a word is
@@ -566,7 +566,8 @@ with torch.no_grad():
         for head, strip in zip(looped.heads, strips):
             getattr(head, name).weight.copy_(strip)
     looped.output.weight.copy_(layer.output.weight)
-prove_equal(layer(inputs), looped(inputs), what="All heads at once and the loop of the equation")
+prove_equal(layer(inputs), looped(inputs),
+            what="All heads at once and the loop of the equation")
 
 # %% [markdown]
 # ### Break it: how far does the mix-up go?

@@ -405,7 +405,7 @@ def largest_change(before, after):
 
 
 @torch.no_grad()
-def peeks(model, source, real, read, other):  # do predictions depend on the last letter?
+def peeks(model, source, real, read, other):  # into the last letter
     before, after = (model(source, real, ids) for ids in (read, other))
     return largest_change(before[:, :-1], after[:, :-1]) > 1e-4
 
@@ -484,7 +484,7 @@ picture = plots.lines(
     dashed=["log 10"], title="Within 300 steps it has the trick",
     xlabel="training step", ylabel="loss (nats), mean of 10",
     alt=f"The loss begins at {curve[0]:.1f}, the mean of the first ten steps. It falls steeply to 2.4, and rests on "
-    f"a plateau just above a dashed line at log 10 until about step 70. Then it falls again, and ends at "
+    f"a plateau close to a dashed line at log 10 until about step 70. Then it falls again, and ends at "
     f"{curve[-1]:.2f}.",
 )
 picture.axes[0].annotate("plateau: some letter,\nbut which?", (45, 2.45), (70, 3.6), arrowprops={"arrowstyle": "-"})
