@@ -35,16 +35,17 @@ def lookup(
     turned = torch.stack([cosine * query[0] - sine * query[1], sine * query[0] + cosine * query[1]])
     score = scale * keys @ turned  # (key,)
     hard, soft = torch.nn.functional.one_hot(score.argmax(), len(keys)), score.softmax(dim=0)
+    answers = {name: float(weight.float() @ values.float()) for name, weight in (("hard", hard), ("soft", soft))}
     still = matrices.heatmap(
         torch.stack([hard, soft]),
-        rows=["hard", "soft"],
-        columns=list(names),
+        rows=[f"{name}: answers {answer:.1f}" for name, answer in answers.items()],
+        columns=[f"{name} holds {value:g}" for name, value in zip(names, values.tolist(), strict=True)],
         title=f"After the query has turned by {TURN}°",
         xlabel="key",
         ylabel="lookup",
         size=0.7,
         alt=f"Shares of the keys after the query has turned by {TURN}°. Hard: all on {names[int(score.argmax())]}. "
-        f"Soft: {_shares(soft, names)}.",
+        f"Soft: {_shares(soft, names)}. Answers: {answers['hard']:.1f} and {answers['soft']:.1f}.",
     )
     data = {"keys": keys, "values": values, "query": query, "names": list(names), "scale": scale}
     return View(still, "lookup", data, title="Turn the query: what do a hard and a soft lookup answer?")

@@ -1,13 +1,15 @@
-"""Learning: the paths of optimizers down a valley, what was noted during training, and tables before and after."""
+"""Learning: a game, the paths of optimizers down a valley, what was noted during training, tables before and after."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
+from txcourse.figures.shapes import PALE, arrow, box
 from txlib.plots.matrices import draw_cells, name_cells
-from txlib.plots.picture import PALETTE, WIDEST, Picture, drawing, headline, panels
+from txlib.plots.picture import GRAY, PALETTE, WIDEST, Picture, drawing, headline, panels
 
 
 def valley(
@@ -104,5 +106,68 @@ def training(
                 if place == len(rows) - 1:
                     axes.set_xlabel("training step")
             line[0].set_ylabel(label)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def guessing_game(
+    english: Sequence[str],
+    german: Sequence[str],
+    weights: Float[Tensor, "english german"],
+    *,
+    sentences: int,
+    title: str,
+    alt: str,
+) -> Picture:
+    """How an English and a German sentence get one logit, and where it stands in the table of all of them.
+
+    Args:
+        english, german: the words of two partners.
+        weights: of the German words for each English word; the larger, the thicker its line.
+        sentences: how many of each are mixed; the table's side.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    with drawing():
+        figure, (axes,) = panels(width=10.0, height=3.8)
+        axes.set(xlim=(-0.8, 10.8), ylim=(-0.5, 3.7), aspect="equal")
+        axes.axis("off")
+        heads = {
+            0: "English word:\nquery q",
+            2.5: "German words:\nkeys and values",
+            5: "mixture of values;\nits product with q",
+        }
+        for x, head in heads.items():
+            axes.text(x, 3.65, head, ha="center", va="top", fontsize=9, color=GRAY)
+        rows = [2.6 - 2.4 * row / (len(english) - 1) for row in range(len(english))]
+        keys = [2.6 - 2.4 * row / (len(german) - 1) for row in range(len(german))]
+        for word, y in zip(german, keys, strict=True):
+            box(axes, 2.5, y, 1.2, 0.28, word, PALE)
+        for word, y, row in zip(english, rows, weights, strict=True):
+            box(axes, 0, y, 1.2, 0.28, word, PALETTE[0], alpha=0.4)
+            for key, weight in zip(keys, row.tolist(), strict=True):
+                axes.plot([0.65, 1.85], [y, key], color=PALETTE[0], linewidth=5 * weight)
+                axes.plot([3.15, 4.6], [key, y], color=PALETTE[0], linewidth=5 * weight)
+            box(axes, 5, y, 0.7, 0.28, "found · q", PALETTE[3], alpha=0.4, fontsize=9)
+            arrow(axes, (5.5, y), (6.5, 1.4), width=1)
+        box(axes, 6.9, 1.4, 0.6, 0.28, "mean", PALETTE[3], alpha=0.6)
+        side, left, bottom = 2.4 / sentences, 8.3, 0.2
+        for row in range(sentences):
+            for column in range(sentences):
+                corner = (left + side * column, bottom + side * (sentences - 1 - row))
+                color = PALETTE[3] if row == column else PALE
+                axes.add_patch(Rectangle(corner, side, side, alpha=0.6, facecolor=color, edgecolor="white"))
+        middle = side * (sentences // 2 + 0.5)  # of a cell on the diagonal
+        arrow(axes, (7.3, 1.4), (left + middle, bottom + 2.4 - middle), color="black")
+        axes.text(
+            left + 1.2,
+            3.65,
+            "one logit per pair;\npartners: the diagonal",
+            ha="center",
+            va="top",
+            fontsize=9,
+            color=GRAY,
+        )
+        axes.text(left + 1.2, bottom - 0.1, "German sentence", ha="center", va="top", fontsize=9)
+        axes.text(left + 2.5, bottom + 1.2, "English sentence", rotation=90, ha="left", va="center", fontsize=9)
         headline(figure, title)
         return Picture(figure, alt)

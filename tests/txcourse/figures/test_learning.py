@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from matplotlib.patches import Rectangle
 from torch import nn
 
 from txcourse import figures
@@ -30,6 +31,16 @@ def test_before_and_after_each_have_a_scale_of_their_own():
     picture = figures.before_and_after(*tables, names=["b", "a"], xlabel="x", ylabel="y", title="A title", alt="")
     left, right, *_ = picture.axes
     assert [axes.images[0].get_clim() for axes in (left, right)] == [pytest.approx((0, 0.02)), (0, 1)]
+
+
+def test_the_game_has_a_line_for_each_pair_of_words_and_marks_the_partners():
+    weights = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    (axes,) = figures.guessing_game(["a", "b"], ["x", "y", "z"], weights, sentences=4, title="A title", alt="").axes
+    looks = [line.get_linewidth() for line in axes.lines[::2]]  # every other one carries a value
+    assert looks == pytest.approx((5 * weights).flatten().tolist())
+    tiles = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    marked = [number for number, tile in enumerate(tiles) if tile.get_facecolor() == tiles[0].get_facecolor()]
+    assert (len(tiles), marked) == (16, [0, 5, 10, 15])
 
 
 def test_a_landscape_is_the_loss_around_weights_that_stay():
