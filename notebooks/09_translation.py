@@ -17,7 +17,8 @@
 #
 # Lesson 08's Transformer reverses strings without a mistake. Real sentences add three difficulties: tens of thousands
 # of words, few examples of each, and no single right answer. What changes most is not the model but everything around
-# it.
+# it. At the end of section 3 it turns *Die Menschen haben die Orks angegriffen!* into *The humans have attacked the
+# orcs!*
 
 # %%
 import json
@@ -252,15 +253,17 @@ expect("Loss at the end", curve[-1], 4.7, 6.3)
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 plots.lines(
-    {"training": (range(10, 10 + len(curve)), curve)},
+    {"training": (range(10, 10 + len(curve)), curve),
+     "blind guessing": ((10, 9 + len(curve)), [math.log(4000)] * 2)},
     title="It begins worse than blind guessing", xlabel="training step",
     ylabel="loss (nats), mean of 10",
     alt=f"The loss begins at {curve[0]:.1f}, the mean of the first ten steps. It falls steeply, to "
-    f"{curve[20]:.1f} after 30 steps, and then slowly, to {curve[-1]:.1f}.",
+    f"{curve[20]:.1f} after 30 steps, and then slowly, to {curve[-1]:.1f}. A level line at 8.3 is the "
+    "cost of blind guessing.",
 )
 
 # %% [markdown]
-# Does the start surprise you? Guessing blindly among 4,000 tokens would cost $\log 4000 = 8.3$, and this is far worse.
+# Does the start surprise you? Guessing blindly among 4,000 tokens costs $\log 4000 = 8.3$, and this is far worse.
 # It is the price of `zero_output` with a tied matrix. At first each block passes its input on, so what leaves the
 # decoder is, normalized, the embedding of the token just *read*: a vector of length $\sqrt d$. Times that token's own
 # row, of length about 1, it gives a logit of $\sqrt{d} \approx 14$.
@@ -287,10 +290,10 @@ print(f"that token's logit: {own.mean():.1f}; all logits spread by {logits.std()
 # library's `beam_search` does the same with `num_beams=1`, and more with a larger number: section 4 builds one and
 # opens this one. It takes the model, the source's ids and their mask, and returns for each text the list of tokens that
 # it wrote, without `BOS` and `EOS`. So our `translate` has three steps: encode the sentences, search, decode the
-# tokens.
+# tokens. What has our model learned in so short a time?
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 from txlib.generation import beam_search
 
 
@@ -305,11 +308,6 @@ def translate(model, sentences, beams=1):
 german, english = zip(*short.test[::3], strict=True)  # every third test sentence
 some = [i for i, line in enumerate(german) if len(line.split()) in (4, 5, 6)]
 shown = some[5:95:15]
-
-# %% [markdown]
-# What has our model learned in so short a time?
-
-# %% tags=["nbval-ignore-output"]
 first = translate(model, german)
 for index in shown[:4]:
     print(f"{german[index]}\n    human: {english[index]}\n    model: {first[index]}")
@@ -348,10 +346,10 @@ print(n_grams(words("The orcs have attacked."), 2))
 # %%
 reference = words("the orcs have attacked the humans .")
 hypothesis = words("the the the the")
-found, there = n_grams(hypothesis, 1), n_grams(reference, 1)
-plain = sum(count for gram, count in found.items() if gram in there)
-print("plain:  ", plain, "of", found.total())
-print("clipped:", (found & there).total(), "of", found.total())
+written, allowed = n_grams(hypothesis, 1), n_grams(reference, 1)
+plain = sum(times for gram, times in written.items() if gram in allowed)
+print("plain:  ", plain, "of", written.total())
+print("clipped:", (written & allowed).total(), "of", written.total())
 
 # %% [markdown]
 # So BLEU clips: an n-gram counts at most as often as the reference has it. (For two `Counter`s, `&` keeps the smaller
@@ -391,9 +389,8 @@ from sacrebleu import corpus_bleu
 
 
 def prove_bleu(hypotheses, what):
-    ours = torch.tensor(bleu(hypotheses, english), dtype=torch.float64)
-    theirs = corpus_bleu(hypotheses, [english]).score
-    theirs = torch.tensor(theirs, dtype=torch.float64)
+    scores = bleu(hypotheses, english), corpus_bleu(hypotheses, [english]).score
+    ours, theirs = torch.tensor(scores, dtype=torch.float64)
     prove_equal(ours, theirs, tolerance=1e-6, what=f"{what}: our BLEU and sacrebleu's")
 
 
@@ -407,17 +404,16 @@ prove_bleu(damaged, "Damaged references")
 for name, texts in {"damaged references": damaged, "your model": first}.items():
     precisions, brevity = parts(texts, english)
     shares = "  ".join(f"p{n} {p:4.0%}" for n, p in enumerate(precisions, start=1))
-    score = bleu(texts, english)
-    print(f"{name:19} {shares}   brevity {brevity:.2f}   BLEU {score:.1f}")
+    print(f"{name:19} {shares}  brevity {brevity:.2f}  BLEU {bleu(texts, english):.1f}")
 expect("BLEU after 80 steps", bleu(first, english), 0, 6)
 
 # %% [markdown]
-# Read the first line: every single word is right, about one in six is missing, and BLEU falls by a third. Longer runs
+# In the first line every single word is right, about one in six is missing, and BLEU falls by a third. Longer runs
 # break at each gap, and the brevity penalty charges for the missing words. (If some $p_n$ is 0, so is our BLEU.)
 #
 # ### 3.3 Much longer
 #
-# Eighty steps are not enough, and this is not the fault of the code. Here is the same model after a long training on
+# Eighty steps are not enough. Here is the same model after a long training on
 # all pairs of the training set, short and long. It is bundled with the course, in `data/checkpoints/games-de-en`. This
 # command made it, and you can run it yourself:
 #
@@ -434,8 +430,8 @@ expect("BLEU after 80 steps", bleu(first, english), 0, 6)
 from safetensors.torch import load_file
 
 folder = shipped("games-de-en")
-theirs = Tokenizer.load(folder / "tokenizer.json")
-print("same vocabulary:", theirs.to_dict() == vocabulary.to_dict())
+saved = Tokenizer.load(folder / "tokenizer.json")
+print("same vocabulary:", saved.to_dict() == vocabulary.to_dict())
 stored = load_file(folder / "model.safetensors")  # 16 bits per number
 model = Transformer(sizes)
 print(model.load_state_dict({name: weight.float() for name, weight in stored.items()}))
@@ -486,14 +482,14 @@ for token, factor, other in zip(target, p.tolist(), likeliest, strict=True):
     instead = f"   (it would write {other})" if other != token else ""
     print(f"{token:>8} {factor:.2f} {'█' * round(30 * factor)}{instead}")
 loss = -p.log().mean()
-print(f"product {p.prod():.3f}; loss, the mean of −log p, {loss:.2f} nats;", end=" ")
-print(f"perplexity, e to that power, {loss.exp():.2f}")
+print(f"product {p.prod():.3f}, loss {loss:.2f} nats, perplexity {loss.exp():.2f}")
 
 # %% [markdown]
-# A **perplexity** of 2 would mean: as unsure as if it chose between two equally likely tokens each time. The product is
-# small mainly because of one position: the German ends in an exclamation mark, and the human wrote a period. *have* is
-# also a choice: *The orcs attacked* would do as well. And even where all is clear, most factors stay near 0.9, not 1:
-# that is what label smoothing asks for.
+# The loss is the mean of $-\log p$, and the **perplexity** is $e$ to that power. A perplexity of 2 would mean: as
+# unsure as if it chose between two equally likely tokens each time. The product is small mainly because of one
+# position: the German ends in an exclamation mark, and the human wrote a period. *have* is also a choice: *The orcs
+# attacked* would do as well. And even where all is clear, most factors stay near 0.9, not 1: that is what label
+# smoothing asks for.
 #
 # ## 4 Beam search
 #
@@ -571,8 +567,7 @@ for index in progress(range(10), "searching"):
     found.append((beam(model, ids, beams=1), beam(model, ids)))
 gain = [normalized(*four) - normalized(*one) for one, four in found]
 better = [index for index, more in enumerate(gain) if more > 1e-4]
-print(f"a likelier translation for {len(better)} of {len(found)} sentences,", end=" ")
-print(f"a less likely one for {sum(more < -1e-4 for more in gain)}")
+print(f"{len(better)} of 10 are likelier, {sum(g < -1e-4 for g in gain)} less likely")
 for index in better[:3]:
     one, four = (vocabulary.decode(written[1:-1]) for _, written in found[index])
     print(f"\n{german[index]}\n   greedy: {one}\n   beam 4: {four}")
@@ -603,13 +598,26 @@ same = sum(one == other for one, other in zip(yours, by_beam, strict=False))
 print(f"the same as your beam: {same} of {len(found)}")
 expect("BLEU, greedy", bleu(loaded, english), 24, 30)
 expect("BLEU, beam of 4", bleu(by_beam, english), 24, 31)
-greedily, with_beam = result["bleu_greedy"], result["bleu"]
-print(f"BLEU on the whole test set: greedy {greedily:.1f}, beam of 4 {with_beam:.1f}")
+print(f"whole test set: greedy {result['bleu_greedy']:.1f}, beam {result['bleu']:.1f}")
 
 # %% [markdown]
-# With 181 short sentences a difference of a point or two may be chance. The last line was measured when the model was
-# trained, on 1,233 sentences, short and long. There too the beam is ahead, by 1.1. Its price: the decoder works on four
-# beginnings per sentence instead of one.
+# Is the gain on these 181 short sentences chance? We draw 181 of them *with replacement*, some twice, some never, and
+# measure both searches on the same draw. 200 draws show how much the gain depends on the sentences (a **paired
+# bootstrap**; Koehn 2004):
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(0)
+gains = []
+for _ in range(200):
+    drawn = torch.randint(len(german), (len(german),)).tolist()
+    one, four, human = ([text[i] for i in drawn] for text in (loaded, by_beam, english))
+    gains.append(bleu(four, human) - bleu(one, human))
+low, high = torch.tensor(gains).quantile(torch.tensor([0.025, 0.975])).tolist()
+print(f"the beam's gain: {low:+.1f} to {high:+.1f} BLEU in 95% of the draws")
+
+# %% [markdown]
+# The beam is probably better, but 0 lies within the 95%. On the whole test set, 1,233 sentences, it is ahead by 1.1.
+# Its price: the decoder works on four beginnings per sentence instead of one.
 #
 # ## 5 Look inside, and break it
 #
@@ -665,23 +673,40 @@ predicted("attack-aligned", "▁angegriffen")
 # ### 5.2 Break it: without positions
 #
 # The trained model knows positions through the rotation of its queries and keys (and, in the decoder, a little through
-# the causal mask: lesson 05). Take the same weights, and leave the rotation out. A model *trained* without it might
-# have found another way; this one loses what it relied on:
+# the causal mask: lesson 05). Take the same weights, and leave the rotation out. The obvious test is the two sentences
+# with exchanged nouns.
 
-# %% tags=["nbval-ignore-output"]
+# %%
 from dataclasses import replace
 
 lost = Transformer(replace(sizes, block=config.replace(position="none")))
 lost.load_state_dict(model.state_dict())
-without_positions = translate(lost.to(device), german)
+lost.to(device)
+predict(
+    "exchanged-nouns", "Without positions, what becomes of the two sentences?",
+    "both come out as before", "two different broken ones", "twice the same one")
+
+# %% [markdown]
+# Those two with the rotation and without it, then some test sentences without it:
+
+# %% tags=["nbval-ignore-output"]
+for name, each in {"with positions": model, "without": lost}.items():
+    print(f"{name:14}:", *translate(each, mine[3:]))
+without_positions = translate(lost, german)
 for index in shown[:4]:
     print(f"{german[index]:44} {without_positions[index]}")
 left = bleu(without_positions, english)
 expect("BLEU without positions", left, 4, 14)
 print(f"{1 - left / bleu(loaded, english):.0%} of the BLEU is gone")
+predicted("exchanged-nouns", "twice the same one")
 
 # %% [markdown]
-# The simplest sentences come out best. Elsewhere the model repeats words, leaves them out or invents them.
+# It must be so. Both sentences consist of the same tokens. Without positions the encoder gives each token the same
+# vector in both, only in another order (lesson 05), and the decoder's attention, a weighted mean over all of them,
+# takes no notice of the order. So who attacked whom is lost, and the decoder writes *orcs* twice.
+#
+# Of the test sentences the simplest come out best. Elsewhere the model repeats words, leaves them out or invents them.
+# (A model *trained* without positions might have found another way; this one loses what it relied on.)
 #
 # ## 6 The recipe of 2017 against ours
 #
@@ -777,15 +802,12 @@ def count(d, d_ff, vocab=37_000, layers=6):
 # %%
 from txlib.models.sizes import VASWANI
 
-print("model   blocks     d    d_ff  heads  d_k      formula        built")
 for name, each in VASWANI.items():
     with torch.device("meta"):
         built = Transformer(each)
     counted = sum(weight.numel() for weight in built.parameters())
-    block = each.block
-    d, d_ff, heads = block.d_model, block.ffn.d_ff, block.attention.heads
-    row = f"{name:6} {each.encoder_layers:7} {d:5} {d_ff:7} {heads:6} {d // heads:4}"
-    print(row, f"{count(d, d_ff):12,} {counted:12,}")
+    formula = count(each.block.d_model, each.block.ffn.d_ff)
+    print(f"{name:5} formula {formula:11,}, built {counted:11,}")
 
 # %% [markdown]
 # The paper says 65 M and 213 M, for a vocabulary of *about* 37,000. No single size gives both: base would need about
@@ -860,11 +882,11 @@ figures.costs(
 # result on French. Where does that hold?
 
 # %%
-for ours in ("Transformer base", "Transformer big"):
+for name in ("Transformer base", "Transformer big"):
     for rival in "Deep-Att + PosUnk", "GNMT + RL", "ConvS2S", "MoE", "ConvS2S ensemble":
-        costs = zip(table[ours][2:], table[rival][2:], strict=True)
-        de, fr = (f"{mine / theirs:.2g}" if theirs else "–" for mine, theirs in costs)
-        print(f"{ours:16} / {rival:17}   en-de {de:5}   en-fr {fr}")
+        costs = zip(table[name][2:], table[rival][2:], strict=True)
+        de, fr = (f"{cost / other:.2g}" if other else "–" for cost, other in costs)
+        print(f"{name:16} / {rival:17}   en-de {de:5}   en-fr {fr}")
 
 # %% [markdown]
 # On French it holds: big needed less than a quarter of what the cheapest rival, Deep-Att, did, and less than a fifth of
@@ -875,42 +897,7 @@ for ours in ("Transformer base", "Transformer big"):
 # text by each group's own script, which is why `sacrebleu` exists (Post 2018).
 
 # %% [markdown]
-# ### 7.4 A table whose column means something else (second reading)
-#
-# Another table of these years is on many slides. Liu et al. 2018 let Transformers write Wikipedia articles from their
-# sources (lesson 32 has their compressed attention). Here is their table 4, the best model of each kind, with the input
-# length at which it was best. T-ED is an encoder–decoder; T-D a decoder alone, which reads source and article as one
-# text; MoE are lesson 18's experts.
-
-# %%
-liu = {  # model: length of the input, the column "perplexity", ROUGE-L
-    "seq2seq with attention": (500, 5.04952, 12.7),
-    "T-ED": (500, 2.46645, 34.2),
-    "T-D": (4000, 2.22216, 33.6),
-    "T-DMCA": (11000, 2.05159, 36.2),
-    "T-DMCA, 128 experts": (11000, 1.92871, 37.9),
-    "T-DMCA, 256 experts": (7500, 1.90325, 38.8),
-}
-for name, (length, printed, rouge) in liu.items():
-    print(f"{name:22} {length:6}  ROUGE-L {rouge}  printed {printed:.5f}:",
-          f"{math.log2(printed):.2f} bits; if nats, perplexity {math.exp(printed):.1f}")
-
-# %% [markdown]
-# Table 4 calls the column *perplexity*, per piece of a word. Can that be? A perplexity of 1.9 would be 0.93 bits for a
-# piece of several letters, about 0.2 per letter; lesson 10's GPT needs more than ten times as many, and people who
-# guess letters by hand about one. Read as *logarithms* (nats, which their library reports) the same numbers give
-# perplexities from 156 down to 6.7: what one expects of such models. The paper says so itself, in other places: its
-# table 3 has the same 2.46645 for T-ED as a *log-perplexity*, and §5.3 tells of a log-perplexity that drops from 2.05
-# to 1.93. (It doesn't give the base; we take the library's.) Don't compare this table with perplexities.
-#
-# **ROUGE-L** is the longest common subsequence of the text written and the true one, as an F-score in percent. What
-# does the table show? Reading more goes with better articles. But the rows change several things at once (length,
-# architecture, experts); T-D reads eight times as much as T-ED, has the better loss and the *worse* ROUGE; and the last
-# row is best while reading less. Compression made 11,000 tokens possible. The table can't say whether it is *worth*
-# something by itself.
-
-# %% [markdown]
-# ### 7.5 The real thing
+# ### 7.4 The real thing
 #
 # This takes twenty minutes on a laptop. (For *base* the sentences that are bundled with the course are far too few: the
 # paper had 4.5 million pairs.) With `--model rnn` it trains Bahdanau's net of lesson 02, at the same size.

@@ -94,7 +94,7 @@ def beams(steps: Sequence[Sequence[tuple[int, str, float]]], num_beams: int, *, 
         axes.set(xlim=(-0.45, len(steps) + 0.5), ylim=(-0.6, rows - 0.4))
         axes.axis("off")
         kept = [(0.0, (rows - 1) / 2, 1.0)]  # where they are drawn, and the product so far
-        box(axes, *kept[0][:2], 0.5, 0.45, "<bos>", pad=0.03)
+        box(axes, *kept[0][:2], 0.5, 0.45, "<bos>", PALETTE[0], pad=0.03, color="white")
         for column, step in enumerate(steps, start=1):
             shift = (rows - len(step)) / 2
             grown = [(float(column), rows - 1 - shift - i, kept[old][2] * p) for i, (old, _, p) in enumerate(step)]
