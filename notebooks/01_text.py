@@ -28,7 +28,7 @@ from txlib import plots
 from txlib.data import plays, shakespeare, translation
 from txlib.paths import DATA
 from txcourse import figures
-from txcourse.lesson import expect, prove_equal, show_source
+from txcourse.lesson import expect, predict, predicted, prove_equal, show_source
 
 
 def words(text):
@@ -173,10 +173,10 @@ plots.lines(
 # play are new?
 
 # %%
-count, unseen = Counter(words(train)), words(test)
-once = sum(times == 1 for times in count.values()) / len(count)
-print(f"{once:.0%} of the {len(count):,} words occur only once in the twelve plays")
-unknown = [word for word in unseen if word not in count]
+frequency, unseen = Counter(words(train)), words(test)
+once = sum(times == 1 for times in frequency.values()) / len(frequency)
+print(f"{once:.0%} of the {len(frequency):,} words occur only once in the twelve plays")
+unknown = [word for word in unseen if word not in frequency]
 print(f"{len(unknown) / len(unseen):.1%} of Julius Caesar's words are unknown, e.g.")
 print(" ".join(list(dict.fromkeys(unknown))[:14]))
 
@@ -255,16 +255,15 @@ print(merge((b"a", b"a", b"a", b"b"), (b"a", b"a")))
 # %% [markdown]
 # **Repeat.** Count, choose, join, and again. Watch how *morrow* grows together, three merges at a time.
 
-# %% jupyter={"source_hidden": true}
-rows = {}
+# %%
+rows, merged = {}, tokens
 for step in range(13):
     if step % 3 == 0:
-        rows[f"{step} merges"] = [token.decode() for token in tokens]
-    tokens = merge(tokens, most_frequent(count_pairs(tokens)))
+        rows[f"{step} merges"] = [token.decode() for token in merged]
+    merged = merge(merged, most_frequent(count_pairs(merged)))
 plots.tokens(
     rows, title="What repeats becomes one token",
-    alt="The line To-morrow, and to-morrow, and to-morrow after 0, 3, 6, 9 and 12 merges: from 40 single characters "
-    "to a few long tokens that repeat.",
+    alt="The line after 0, 3, 6, 9 and 12 merges: 40 characters become long tokens."
 )
 
 # %% [markdown]
@@ -315,9 +314,9 @@ merges = learn(pieces, 200)
 # What has it found? Here are its first merges, and the longest tokens among 200.
 
 # %%
-found = [(left + right).decode().replace(" ", "▁") for left, right in merges]
-print("first:  ", " ".join(found[:30]))
-print("longest:", " ".join(sorted(found, key=len)[-15:]))
+learned = [(left + right).decode().replace(" ", "▁") for left, right in merges]
+print("first:  ", " ".join(learned[:30]))
+print("longest:", " ".join(sorted(learned, key=len)[-15:]))
 
 # %% [markdown]
 # It was told nothing about English. First come frequent pairs of letters, then *the* and *you*; after 200 merges it has
@@ -335,14 +334,14 @@ vocabulary += [left + right for left, right in merges]
 ids = {token: i for i, token in enumerate(vocabulary)}
 
 
-def encode(text):
-    found = []
+def encode(text, rank=rank):
+    encoded = []
     for piece in regex.findall(PATTERN, text):
         tokens = spell(piece)
-        while known := [pair for pair in zip(tokens, tokens[1:]) if pair in rank]:
-            tokens = merge(tokens, min(known, key=rank.get))
-        found += [ids[token] for token in tokens]
-    return found
+        while ranked := [pair for pair in zip(tokens, tokens[1:]) if pair in rank]:
+            tokens = merge(tokens, min(ranked, key=rank.get))
+        encoded += [ids[token] for token in tokens]
+    return encoded
 
 
 print(encode("The king of Denmark"))
@@ -365,14 +364,14 @@ for text in ("The king of Denmark", "Beware the ides.", "Die Könige? 🙂 語 \
 # at how one line is cut with more and more merges. (No new counting is needed: a smaller vocabulary is simply the first
 # merges.)
 
-# %% jupyter={"source_hidden": true}
+# %%
 text, rows = "Beware the ides of March, my lord.", {}
 for count in (0, 20, 60, 200):
-    rank = {pair: i for i, pair in enumerate(merges[:count])}  # the last round has all of them again
-    rows[f"{count} merges"] = [vocabulary[id].decode() for id in encode(text)]
+    first = {pair: i for i, pair in enumerate(merges[:count])}
+    rows[f"{count} merges"] = [vocabulary[id].decode() for id in encode(text, first)]
 plots.tokens(
     rows, title="More merges, fewer tokens",
-    alt="The line Beware the ides of March, my lord, cut with 0, 20, 60 and 200 merges: from 34 bytes to 18 tokens.",
+    alt="The line cut with 0, 20, 60 and 200 merges: from 34 bytes to 18 tokens.",
 )
 
 # %% [markdown]
@@ -456,29 +455,28 @@ for name, encoder in (("cut", cut), ("uncut", uncut)):
 
 # %% [markdown]
 # Perhaps a surprise: uncut, *Julius Caesar* becomes *shorter*. A token that holds a word and a half saves more. So why
-# cut? Count in how many ways the same word is written, depending on what is next to it.
+# cut? Collect all tokens that contain a word, with what is next to it:
 
 
 # %%
-from bisect import bisect_left, bisect_right
-from itertools import accumulate
-
-
 def ways(encoder, word, text):
-    """The token sequences that cover this word, and how often each occurs."""
+    """The tokens that contain the whole word, and how often each occurs."""
     tokens = [encoder.decode([id]) for id in encoder.encode(text)]
-    ends = list(accumulate(map(len, tokens)))  # where in the text each token ends
-    found = Counter()
-    for match in re.finditer(rf"\b{word}\b", text):
-        first = bisect_right(ends, match.start())
-        last = bisect_left(ends, match.end())
-        found["|".join(tokens[first : last + 1])] += 1
-    return dict(found)
+    return dict(Counter(token for token in tokens if re.search(rf"\b{word}\b", token)))
 
 
-for word in ("man", "what", "lord"):
+print("cut:", ways(cut, "lord", test))
+predict("uncut-lord", "And uncut, how many different tokens contain lord?",
+        "one as well", "two: with a space before it and without", "more than two")
+
+# %% [markdown]
+# Uncut, and with two more words:
+
+# %%
+for word in ("lord", "what", "thou"):
     print(f"{word}\n   cut:   {ways(cut, word, test)}")
     print(f"   uncut: {ways(uncut, word, test)}")
+predicted("uncut-lord", "more than two")
 
 # %% [markdown]
 # Cut, *lord* is always the same token, with everything that a network has learned about it. Uncut, `lord`, `my lord`
@@ -559,6 +557,10 @@ expect("German tokens for each English one", tokens_de / tokens_en, 1.0, 1.25)
 #
 # We learn a vocabulary of 16,384 from the twelve plays and measure on the thirteenth how long it becomes. The smaller
 # vocabularies are the first merges of the large one.
+#
+# What you save is length. What you pay is one row for each token in the table of vectors, the *embedding table*. In
+# GPT-2 a row has $d_\text{model} = 768$ numbers. They are learned, like all parameters of a network, so there is a
+# hidden price: rows that are hardly ever used are hardly ever trained.
 
 # %%
 large = BytePairEncoder.train([train], 16384)
@@ -567,13 +569,6 @@ for size in sizes:
     kept = {token: id for token, id in large.tokens.items() if id < size}
     encoders[size] = BytePairEncoder(kept, large.merges[: size - 256])
 compression = [len(test) / len(encoders[size].encode(test)) for size in sizes]
-
-# %% [markdown]
-# What you save is length. What you pay is one row for each token in the table of vectors, the *embedding table*. In
-# GPT-2 a row has $d_\text{model} = 768$ numbers. They are learned, like all parameters of a network, so there is a
-# hidden price: rows that are hardly ever used are hardly ever trained.
-
-# %%
 for size in sizes[::2]:
     seen = torch.bincount(torch.tensor(encoders[size].encode(train)), minlength=size)
     rare = (seen < 10).float().mean()
@@ -635,10 +630,10 @@ prove_equal(by_product, by_lookup, what="One-hot times matrix and picking rows")
 # %%
 from txlib.layers import TokenEmbedding
 
-theirs = torch.nn.Embedding.from_pretrained(table)
+layer = torch.nn.Embedding.from_pretrained(table)
 embedding = TokenEmbedding(vocab_size, d_model, scaled=False)
 embedding.weight.data = table
-prove_equal(by_lookup, theirs(input_ids), what="Your rows and torch's nn.Embedding")
+prove_equal(by_lookup, layer(input_ids), what="Your rows and torch's nn.Embedding")
 prove_equal(by_lookup, embedding(input_ids), what="Your rows and the library's")
 show_source(TokenEmbedding)
 
@@ -800,7 +795,7 @@ ship ships, two three, man woman, humans elves, river lake, strong powerful,
 small large, kill destroy, friend friends, enemy enemies""".split(",")]
 
 
-def found(vectors):  # share of partners among the ten nearest
+def partners_found(vectors):  # share of partners among the ten nearest
     hits = 0
     for first, second in related:
         alike = cosine(vectors[[place[first]]], vectors)[0]  # (word,)
@@ -811,7 +806,7 @@ def found(vectors):  # share of partners among the ten nearest
 torch.manual_seed(0)
 for name, each in {"random": torch.randn(2000, 100), "plain counts": counts,
                    "PPMI": ppmi, "PPMI, 100 directions": vectors}.items():
-    print(f"{name:22} {found(each):4.0%}")
+    print(f"{name:22} {partners_found(each):4.0%}")
 
 # %% [markdown]
 # Each step helps, the last one by only two pairs of 22. A Transformer counts no neighbors. Its table starts at random,
@@ -851,7 +846,7 @@ plots.heads(
     torch.stack([cosine(ours, ours), cosine(minilm, minilm)]),
     names=["our table", "MiniLM"], rows=[f"{text}  {i}" for i, text in enumerate(sentences, 1)],
     columns=list("123456"), numbers=True, size=0.5, xlabel="sentence", ylabel="",
-    title="A mean of words sees shared words; MiniLM sees meaning",
+    title="Only MiniLM puts each sentence nearest to its partner",
     alt="Cosines of six sentences with each other, twice. Ours: The king is dead and The ship is under attack have the "
     "highest. MiniLM: each sentence is nearest to its partner, with 0.4 to 0.6; all others are at most 0.3.",
 )

@@ -55,7 +55,7 @@ def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -
 
 
 def plane(kinds: Mapping[str, Mapping[str, tuple[float, float] | Sequence[float]]], *, title: str, alt: str) -> Picture:
-    """Words as points, a color for each kind.
+    """Words as points, a color for each kind, whose name stands in bold above its words.
 
     Args:
         kinds: name → word → its place in the plane.
@@ -65,14 +65,16 @@ def plane(kinds: Mapping[str, Mapping[str, tuple[float, float] | Sequence[float]
         figure, (axes,) = panels(width=6.4, height=4.6)
         labels = []
         for (kind, words), color in zip(kinds.items(), PALETTE, strict=False):
+            x = sum(place[0] for place in words.values()) / len(words)
+            top = max(place[1] for place in words.values())
+            bold: dict[str, Any] = {"color": ink(color), "weight": "bold", "ha": "center"}
+            axes.annotate(kind, (x, top), (0, 24), textcoords="offset points", **bold)
             for word, (x, y) in words.items():
                 axes.plot(x, y, "o", color=color, markersize=5)
                 look: dict[str, Any] = {"textcoords": "offset points", "color": ink(color), "fontsize": 10}
                 labels.append(axes.annotate(word, (x, y), (0, 0), **look))
-            axes.plot([], [], "o", color=color, label=kind)
-        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
         axes.set(xticks=[], yticks=[], aspect="equal")
-        axes.margins(0.12)
+        axes.margins(0.12, 0.16)
         axes.set_title(title)
         _part(figure, axes, labels)
         return Picture(figure, alt)

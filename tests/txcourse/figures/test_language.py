@@ -29,7 +29,9 @@ def test_words_of_a_kind_have_its_color():
     points = {tuple(line.get_xydata()[0]): line.get_color() for line in axes.lines if len(line.get_xdata())}
     assert points.keys() == {(0.0, 1.0), (0.5, 1.0), (3.0, 0.0)}
     assert points[0.0, 1.0] == points[0.5, 1.0] != points[3.0, 0.0]
-    assert {text.get_text(): text.xy for text in axes.texts} == kinds["numbers"] | kinds["peoples"]
+    places = {text.get_text(): text.xy for text in axes.texts}
+    assert places == kinds["numbers"] | kinds["peoples"] | {"numbers": (0.25, 1.0), "peoples": (3.0, 0.0)}
+    assert axes.get_legend() is None
 
 
 def test_labels_of_neighbors_do_not_overlap():
