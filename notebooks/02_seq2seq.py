@@ -37,7 +37,7 @@ from txlib.text import Tokenizer
 
 # %% [markdown]
 # The sentences come from dialogues in free computer games, and the whole course uses them. Could you translate them
-# word by word, with a dictionary? Look at what *Ziel* becomes.
+# word by word, with a dictionary? Look at what *Ziel* becomes. The last pair will stay with us through lesson 09.
 
 # %% tags=["recorded"]
 german_pairs = translation("games", "de-en")
@@ -45,12 +45,6 @@ print(f"{len(german_pairs.train):,} pairs to learn, {len(german_pairs.test):,} t
 for german, english in german_pairs.train:
     if re.search(r"\bZiel\b", german) and len(german) < 50:
         print(f"{german:50} {english}")
-
-# %% [markdown]
-# It depends on the words around it. And there are two more difficulties: in the pair below, which will stay with us
-# through lesson 09, the words come in another order; and in many pairs the two sides differ in length.
-
-# %%
 our_pair = next(p for p in german_pairs.train
                 if p[1] == "The orcs have attacked the humans.")
 print(" | ".join(our_pair))
@@ -58,6 +52,9 @@ unequal = sum(len(g.split()) != len(e.split()) for g, e in german_pairs.train)
 print(f"{unequal / len(german_pairs.train):.0%} of the pairs differ in length")
 
 # %% [markdown]
+# It depends on the words around it. And there are two more difficulties: in our pair the words come in another order,
+# and in many pairs the two sides differ in length.
+#
 # So we want a function from a sequence of *any* length to another of *any* length, where each output may depend on
 # *every* input. A matrix has a fixed size. What can do it?
 
@@ -253,7 +250,20 @@ for w in (0.5, 0.9, 1.0, 1.5):
 # $1 - z$, from a proposal $n_t$: $h_t = (1 - z)\,n_t + z\,h_{t-1}$. What is left of $h_0$ after 20 steps is $z^{20}$: a
 # millionth for $z = 0.5$, 36% for $z = 0.95$, everything for $z = 1$. And let the net compute $z$ itself, for each
 # entry of the state, from the word and the state. Such a number between 0 and 1 is a **gate**. The **gated recurrent
-# unit** (GRU; Cho et al. 2014) has two:
+# unit** (GRU; Cho et al. 2014) has two: $z$, and $r$, which says how much of the old state the proposal sees. One step
+# with single numbers, where each 2 and each −1 is a weight that training might find:
+
+# %%
+h, x = torch.tensor(0.5), torch.tensor(1.0)  # the state so far, and a word
+r = torch.sigmoid(2 * h - x)  # half of the state for the proposal
+z = torch.sigmoid(2 * h + 2 * x)  # nearly all of the state is kept
+n = torch.tanh(-x + r * 2 * h)  # the proposal
+new = (1 - z) * n + z * h
+print(f"r = {r:.2f}, z = {z:.2f}, n = {n:.2f}")
+print(f"h = {1 - z:.2f} · {n:.2f} + {z:.2f} · {h:.2f} = {new:.2f}")
+
+# %% [markdown]
+# The proposal is far away, and the state hardly moves. With vectors:
 #
 # $$\begin{aligned}
 # r_t &= \sigma(U_r x_t + W_r h_{t-1} + b_r) &&\text{reset: how much of the past the proposal sees}\\
@@ -610,11 +620,11 @@ expect("Right letters of 16, attention", letters_right(attending, 16), 0.7, 1.0)
 #
 # The new net differs in three ways: it has 8,256 parameters more, it uses all states instead of two, and it *chooses*
 # among them. Two rivals tell these apart. The first is the net with one vector, but wider: 72 numbers instead of 64,
-# and more parameters than attention has. The second is the net with attention, but every state gets the same weight
-# (the net that scores is idle). Guess which of them comes closer to attention.
+# and more parameters than attention has. The second uses all states, each with the same weight. Guess which of them
+# comes closer to attention.
 
 # %% tags=["recorded"]
-class Even(Attending):
+class Even(Translator):
     def context(self, s, h):
         return h.mean(dim=1), None  # (batch, width)
 
@@ -685,7 +695,7 @@ class Shifted(Attending):
 
 for kind in (Attending, Even, Shifted):
     other = kind(24, width=64)
-    other.load_state_dict(attending.state_dict())
+    other.load_state_dict(attending.state_dict(), strict=False)  # Even has no scores
     print(f"{kind.__name__:10} {letters_right(other, 12):4.0%} of 12 letters right")
 
 # %% [markdown]
@@ -718,20 +728,11 @@ for index in random.Random(0).sample(range(len(german)), 3):
         print(f"    {name + ':':11} {translations[index]}")
 
 # %% [markdown]
-# Both models have learned how sentences of these games sound. Which translations are good must not be a matter of
-# taste. So here is a rule: a translation is *good* if at least half of its words occur in the human's, and at least
-# half of the human's words in it. The rule is strict with long sentences. A second measure is not: the loss per token,
+# Both models have learned how sentences of these games sound. To compare them in one number, take the loss per token,
 # given the human's words before it. (It is in natural logarithms; the unit is called a **nat**. Blind guessing among
 # 4,000 tokens has $\ln 4000 = 8.3$.)
 
 # %%
-def good(translation, human):
-    one, other = (Counter(re.findall(r"\w+", text.lower()))
-                  for text in (translation, human))
-    shared = (one & other).total()  # words that both have
-    return shared >= max(one.total(), other.total()) / 2
-
-
 @torch.no_grad()
 def loss(model, pairs):  # of ids; nats per token
     batch = collate(pairs, BOS, EOS, PAD)
@@ -745,18 +746,14 @@ def loss(model, pairs):  # of ids; nats per token
 # %% tags=["nbval-ignore-output"]
 test_ids = list(zip(*map(vocabulary.encode_batch, (german, english))))
 for low, high in ((1, 4), (5, 9), (10, 14), (15, 26)):  # words of the source
-    some = [i for i, text in enumerate(german) if low <= len(text.split()) <= high]
-    print(f"{low} to {high} words, {len(some)} sentences")
-    for name, model in models.items():
-        count = sum(good(written[name][i], english[i]) for i in some)
-        nats = loss(model, [test_ids[i] for i in some])
-        print(f"    {name:10} {count:3} good, loss {nats:.2f}")
+    some = [ids for ids, text in zip(test_ids, german) if low <= len(text.split()) <= high]
+    nats = {name: f"{loss(model, some):.2f}" for name, model in models.items()}
+    print(f"{low:2} to {high:2} words, {len(some):3} sentences, loss: {nats}")
 
 # %% [markdown]
-# No. By both measures attention is better at every length, though few translations are good. But the gap in the loss is
-# about a third of a nat everywhere: unlike with letters, it hardly grows. Our explanation, which we have not tested:
-# both models learned for a few minutes from few sentences, and on long ones they lack more than memory. (Bahdanau et
-# al. trained for days, and there the gap grows: their figure 2.)
+# No. Attention is better by about a third of a nat at every length: unlike with letters, the gap hardly grows. Our
+# explanation, which we have not tested: both models learned for a few minutes from few sentences, and on long ones they
+# lack more than memory. (Bahdanau et al. trained for days, and there the gap grows: their figure 2.)
 #
 # This is one training run of each, so it ranks these two models, and not the two ideas. Section 7 has the fair contest:
 # other sentences, three seeds, and as many parameters.
@@ -859,10 +856,9 @@ show_source(AdditiveAttention.score, Seq2Seq.attend_before)
 
 # %% [markdown]
 # The library has other scores as well: Luong et al. (2015) tried the bilinear $s^\top W h$, and the plain inner product
-# $s^\top h$, which lesson 03 takes. Why, if the additive one is more flexible? All inner products together are one
-# matrix product. The additive score has to hold a vector of $d$ numbers for each *pair*, since the tanh comes before
-# the sum. (In a careful comparison, Britz et al. 2017, the additive score was better at most widths, by less than one
-# BLEU; at the largest width the inner product fell far behind. Lesson 03 shows a reason, and a remedy.)
+# $s^\top h$, which lesson 03 takes. All inner products together are one matrix product; the additive score has to hold
+# a vector of $d$ numbers for each *pair*. (In a careful comparison, Britz et al. 2017, the additive score was better at
+# most widths, by less than one BLEU; at the largest width the inner product fell far behind. Lesson 03 shows why.)
 
 # %% [markdown]
 # ## 7 What remains slow, and what became of it
@@ -882,10 +878,11 @@ show_source(AdditiveAttention.score, Seq2Seq.attend_before)
 # %% jupyter={"source_hidden": true}
 figures.reach(
     figures.four_readers(9), "The chef who fed us all winter was tired".split(),
-    title="How the last word gets to know the others, step by step",
-    alt="Four graphs over nine words. Recurrent: a staircase of nine steps. Convolution of width 3: four "
-    "layers, a triangle that just reaches the first word. Dilated convolution: three layers reach it. "
-    "Attention: one layer, with a line from each word.",
+    pair=("chef", "tired"),
+    title="Chef and tired meet after seven more steps, or after four layers, three, or one",
+    alt="Four graphs over nine words, chef and tired in bold. Recurrent: a staircase of nine steps. "
+    "Convolution of width 3: four layers, a triangle that just reaches the first word. Dilated convolution: three "
+    "layers reach it. Attention: one layer, with a line from each word.",
 )
 
 # %% [markdown]
@@ -900,42 +897,26 @@ figures.reach(
 # | attention among the words themselves | $O(n^2 d)$ | $O(1)$ | $O(1)$ |
 #
 # The middle row is for **convolutions**: each vector is computed from its $k$ neighbors, at all positions at once;
-# *dilated* ones leave gaps that grow from layer to layer (in the third panel, twofold).
-# [Lesson 30, section 7](30_wall.ipynb) builds them, with the translators that were made of them, checks every entry of
-# the table, and measures what waiting costs. The first row's operations are not many. Waiting is what makes it slow: a
-# GPU has thousands of cores, and most of them have nothing to do. A larger batch helps, but within a sentence
-# recurrence **cannot be parallelized**. It hurts most in training, where the whole target is known in advance. So let
-# the words look at each other by attention, as in the right panel, and leave the recurrence out altogether. That is the
-# Transformer, and the rest of this course.
+# *dilated* ones leave gaps that grow from layer to layer (in the third panel, twofold). [Lesson 30, section
+# 7](30_wall.ipynb) builds them, checks every entry of the table, and measures what waiting costs. The first row's
+# operations are not many. Waiting is what makes it slow: a GPU has thousands of cores, and most of them have nothing to
+# do. A larger batch helps, but within a sentence recurrence **cannot be parallelized**. It hurts most in training,
+# where the whole target is known in advance. So let the words look at each other by attention, as in the right panel,
+# and leave the recurrence out altogether. That is the Transformer, and the rest of this course.
 #
 # ### What became of it
 #
 # The field's measure is **BLEU**: how many runs of up to four words a translation shares with a human's, from 0 to 100
 # (lesson 09 builds it). Bahdanau et al. (2015, Table 1) trained on English and French: with sentences of up to 50
-# words, one vector reached 17.8, attention 26.8. Sutskever et al. (2014) got 34.8 without attention, but with five deep
-# LSTMs of 384 M parameters each and 12 million sentence pairs. The table of 2017, from ByteNet to the Transformer, is
-# in [lesson 09, section 7.3](09_translation.ipynb).
+# words, one vector reached 17.8, attention 26.8. Sutskever et al. (2014) got 34.8 without attention, but with five
+# LSTMs of 384 M parameters each. For what came later, see [lesson 09, section 7.3](09_translation.ipynb).
 #
-# What if only the kind of net differs? `benchmarks/translators.py` gave eight of them the same 29,000 sentence pairs
-# (Multi30k: descriptions of pictures, German to English), the same 2.8 million parameters (within 4%; the GRU with one
-# vector has more than the one with attention), and two minutes on one CPU core. Here is their BLEU on the test
-# sentences, for three seeds:
-#
-# | | Steps in two minutes | BLEU: mean (range) |
-# | --- | --- | --- |
-# | a GRU, one vector (as in section 4) | 706 | 17.1 (16.8–17.4) |
-# | ByteNet: dilated convolutions | 549 | 19.3 (19.0–19.5) |
-# | the Transformer, with all that its paper chose | 837 | 24.0 (23.7–24.2) |
-# | LSTMs, four layers on each side, attention | 764 | 25.4 (24.1–26.1) |
-# | a Universal Transformer (lesson 19) | 273 | 26.4 (26.3–26.5) |
-# | a GRU with attention (as in section 5) | 625 | 27.3 (27.1–27.6) |
-# | a Transformer of today (lesson 09) | 648 | 33.4 (32.8–33.7) |
-# | ConvS2S: convolutions, attention in each layer | 1,033 | 34.6 (34.2–34.9) |
-#
-# Attention is worth ten points here, and nine in Bahdanau's table. One ranking of the papers is reversed: after two
-# minutes the Transformer of 2017 is ten points *behind* ConvS2S, and today's recipe only nearly makes up for it. Our
-# explanation: its learning rates were chosen for 100,000 steps on eight GPUs, where it need not wait as recurrent nets
-# do. A short run on one core rewards what learns early.
+# What if only the kind of net differs? `benchmarks/translators.py` gave several the same 29,000 sentence pairs
+# (Multi30k, German to English), the same 2.8 million parameters (within 4%), and two minutes on one CPU core. Their
+# BLEU, as the mean of three seeds: a GRU with one vector 17.1, dilated convolutions (ByteNet) 19.3, a GRU with
+# attention 27.3, and convolutions with attention in each layer (ConvS2S) 34.6. So attention is worth ten points here,
+# and nine in Bahdanau's table. How the Transformer fares in the same contest is in [lesson 09, section
+# 6](09_translation.ipynb).
 
 # %% [markdown]
 # ## 8 Quiz

@@ -67,14 +67,21 @@ def recurrent_translator(
         return Picture(figure, alt)
 
 
-def reach(nets: Mapping[str, Mapping[Node, Sequence[Node]]], words: Sequence[str], *, title: str, alt: str) -> Picture:
+def reach(
+    nets: Mapping[str, Mapping[Node, Sequence[Node]]],
+    words: Sequence[str],
+    *,
+    title: str,
+    alt: str,
+    pair: Sequence[str] = (),
+) -> Picture:
     """Nets as graphs, side by side: how high a node stands says how many steps have to wait for one another.
 
     What the last position's highest node depends on is colored.
 
     Args:
         nets: name → node → the nodes that it is computed from; see `Node`.
-        words: what stands at step 0.
+        words: what stands at step 0. pair: those of them that are printed in bold.
         title: what to see. alt: the same for a reader who cannot see it.
     """
     steps = max(height for net in nets.values() for height, _ in net)
@@ -94,6 +101,8 @@ def reach(nets: Mapping[str, Mapping[Node, Sequence[Node]]], words: Sequence[str
                 on = (height, place) in lit
                 axes.plot(place, height, "o", color=PALETTE[1] if on else "#b0b0b0", markersize=6, zorder=3)
             axes.set_xticks(range(len(words)), words, rotation=90)
+            for label, word in zip(axes.get_xticklabels(), words, strict=True):
+                label.set_fontweight("bold" if word in pair else "normal")
             axes.set_yticks(range(steps + 1))
             axes.set(ylim=(-0.5, steps + 0.5), ylabel="" if number % across else "step")
             axes.tick_params(length=0)

@@ -56,9 +56,11 @@ def test_the_encoder_reads_in_both_directions():
 def test_what_the_last_place_depends_on_is_colored():
     window = {(1, i): [(0, j) for j in (i - 1, i) if j >= 0] for i in range(4)}
     chain = {(t + 1, t): [(0, t)] + [(t, t - 1)] * (t > 0) for t in range(4)}
-    picture = figures.reach({"window": window, "chain": chain}, list("abcd"), title="t", alt="a")
+    picture = figures.reach({"window": window, "chain": chain}, list("abcd"), pair="ad", title="t", alt="a")
     for axes, lit in zip(picture.axes, (3, 8), strict=True):
         dots = [line for line in axes.lines if line.get_marker() == "o"]
         assert sum(dot.get_color() == PALETTE[1] for dot in dots) == lit
     assert [axes.get_title(loc="left") for axes in picture.axes] == ["window", "chain"]
+    weights = [label.get_fontweight() for label in picture.axes[0].get_xticklabels()]
+    assert weights == ["bold", "normal", "normal", "bold"]
     assert picture.axes[0].get_ylim()[1] > 4  # one scale: the window's one step beside the chain's four

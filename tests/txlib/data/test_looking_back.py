@@ -42,7 +42,7 @@ def test_the_wider_rival_has_more_parameters_than_attention(lesson):
         name: sum(weight.numel() for weight in kind(24, width).parameters())
         for name, (kind, width) in lesson["RIVALS"].items()
     }
-    assert counts["one vector"] < counts["same weights"] == counts["attention"] < counts["wider"]
+    assert counts["one vector"] == counts["same weights"] < counts["attention"] < counts["wider"]
 
 
 @pytest.mark.slow
