@@ -746,7 +746,8 @@ def loss(model, pairs):  # of ids; nats per token
 # %% tags=["nbval-ignore-output"]
 test_ids = list(zip(*map(vocabulary.encode_batch, (german, english))))
 for low, high in ((1, 4), (5, 9), (10, 14), (15, 26)):  # words of the source
-    some = [ids for ids, text in zip(test_ids, german) if low <= len(text.split()) <= high]
+    some = [ids for ids, text in zip(test_ids, german)
+            if low <= len(text.split()) <= high]
     nats = {name: f"{loss(model, some):.2f}" for name, model in models.items()}
     print(f"{low:2} to {high:2} words, {len(some):3} sentences, loss: {nats}")
 
