@@ -34,7 +34,7 @@ from txcourse.lesson import (
 
 
 # %% [markdown]
-# Two real sentences from games, as good as opposite in meaning, with exactly the same words:
+# Here are two real sentences from games, nearly opposite in meaning, with exactly the same words:
 
 # %%
 def words(sentence):
@@ -75,10 +75,10 @@ prove_equal(attend(vectors_of(won))[at_won], attend(vectors_of(lost))[at_lost],
             what="The enemy who won and the enemy who lost")
 
 # %% [markdown]
-# The same vector. No later layer can tell the two apart, because nothing is left to tell them by. In general, if $P$
-# shuffles rows, $\text{attend}(P x) = P\,\text{attend}(x)$: attention is **permutation equivariant** (lesson 04,
-# section 2). Here it is in numbers, on the sentence that we follow through lessons 03 to 09. Exchange its two nouns,
-# and look at the weight that *attacked* gives to each word:
+# The same vector. No later layer can tell the two apart, because nothing is left to tell them by. In general, if a
+# matrix $P$ shuffles rows, $\text{attend}(P x) = P\,\text{attend}(x)$: attention is **permutation equivariant** (lesson
+# 04, section 2). Here it is in numbers, on the sentence that we follow through lessons 03 to 09. Exchange its two
+# nouns, and look at the weight that *attacked* gives to each word:
 
 # %%
 followed = "The orcs have attacked the humans.", "The humans have attacked the orcs."
@@ -116,7 +116,7 @@ for number in (1, 4, 9):
 # ## 2 The idea in one picture
 #
 # The weight that a query gives to a key comes out of a short chain: word vector, query and key, score, weight. Position
-# can enter at three places. (Shaw's has a side door: it also adds to the values.)
+# can enter at three places. (One remedy, Shaw's in section 4, has a side door: it also adds to the values.)
 
 # %% jupyter={"source_hidden": true}
 figures.entrances(
@@ -139,15 +139,15 @@ figures.entrances(
 #
 # ### Learned
 #
-# The first wish, in the simplest way: keep a second table with one vector $p_i$ for each position, and add row $i$ to
-# word $i$.
+# The simplest way to grant the first wish is to keep a second table, with one vector $p_i$ for each position, and to
+# add row $i$ to word $i$.
 #
 # $$x_i \leftarrow x_i + p_i$$
 #
 # On paper: if *enemy* is $(1, 0)$, $p_1 = (0, 2)$ and $p_4 = (0, 5)$, then the enemy at position 1 is $(1, 2)$ and at
 # position 4 it is $(1, 5)$. Training finds out what to put into the table. (Gehring et al. 2017; BERT and GPT-2 do
-# this, and for some years most systems did.) Does it tell our two enemies apart? And after one step of training on a
-# sentence of 8 words, which rows of a table of 12 have learned anything?
+# this.) Does it tell our two enemies apart? And after one backward pass on a sentence of 8 words, which rows of a table
+# of 12 have a gradient to learn from?
 
 # %%
 torch.manual_seed(0)
@@ -221,8 +221,8 @@ plots.heatmap(
 # the same. (Three before and three after give the same number, since $\cos(-a) = \cos(a)$. To tell before from after,
 # the projections must help.)
 #
-# It depends on both columns of a pair having *one* frequency. The formula is sometimes misprinted, in some slides for
-# instance, with the exponent $(2c+1)/d$ for the cosine. Try both:
+# All this depends on both columns of a pair having *one* frequency. The formula is sometimes misprinted, in some slides
+# for instance, with the exponent $(2c+1)/d$ for the cosine. Try both:
 
 # %%
 dot = position @ position.T  # (position, position)
@@ -233,7 +233,7 @@ for name, each in {"pairs of one frequency": dot, "each column its own": wrong}.
     print(f"{name}: dot products at distance 3 spread by {each.diagonal(3).std():.4f}")
 
 # %% [markdown]
-# The right one, as a picture (dark is large):
+# Here is the right one as a picture (dark is large):
 
 # %% jupyter={"source_hidden": true}
 plots.heatmap(
@@ -270,16 +270,16 @@ prove_equal(turned, position[3:], tolerance=1e-4, what="Turned by 3 and shifted 
 # %% [markdown]
 # **Keep the words louder than their places.** Every row of the table has the length $\sqrt{d_\text{model}/2}$, since
 # each hand contributes $\sin^2 + \cos^2 = 1$. Word vectors are often initialized with variance $1/d_\text{model}$, so
-# that their length is about 1. Add the two, and the place drowns the word. Vaswani et al. (§3.4) multiply word vectors
-# by $\sqrt{d_\text{model}}$. They give no reason; this is a common explanation.
+# that their length is about 1. Add the two, and the place drowns out the word. Vaswani et al. (§3.4) multiply word
+# vectors by $\sqrt{d_\text{model}}$. They give no reason; this is a common explanation.
 
 # %%
 torch.manual_seed(0)
 for d in (64, 512):
     word, place = torch.randn(1000, d) * d**-0.5, sinusoidal(1000, d)  # (1000, d) each
     for name, scaled in (("forgotten", word), ("scaled by √d", word * d**0.5)):
-        share = scaled.square().sum() / (scaled + place).square().sum()
-        print(f"d_model {d:3}, {name:12}: the word makes up {share:5.1%}",
+        fraction = scaled.square().sum() / (scaled + place).square().sum()
+        print(f"d_model {d:3}, {name:12}: the word makes up {fraction:5.1%}",
               "of the squared length of the sum")
 
 
@@ -297,8 +297,8 @@ for d in (64, 512):
 #
 # ### A number for each distance: ALiBi and T5
 #
-# Press et al. (2022) subtract a penalty from the score that grows with the distance. Three keys score 2 each, at the
-# distances $-2$, $-1$ and 0. With a penalty of ½ per step the scores become 1, 1.5 and 2: what is far fades.
+# Press et al. (2022) subtract a penalty from the score that grows with the distance. Say three keys score 2 each, at
+# the distances $-2$, $-1$ and 0. With a penalty of ½ per step the scores become 1, 1.5 and 2: what is far away fades.
 #
 # $$\text{score}_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} - \text{slope}_t\,|j - i| \qquad\qquad
 # \text{slope}_t = 2^{-8t/h}, \quad t = 1 \dots h$$
@@ -338,8 +338,8 @@ plots.lines(
 #
 # ### A vector for each distance: Shaw
 #
-# A number says how much a distance counts, whoever asks. Shaw et al. (2018) let the query have its say. They learn a
-# vector $a^K$ for each distance, and add it to the key; and a second vector $a^V$, added to the value:
+# A number says how much a distance counts, whatever the query is. Shaw et al. (2018) let the query have its say. For
+# each distance they learn a vector $a^K$, which they add to the key, and a vector $a^V$, which they add to the value:
 #
 # $$\text{score}_{ij} = \frac{q_i \cdot (k_j + a^K_{ij})}{\sqrt{d_k}} \qquad\qquad
 # \text{out}_i = \sum_j \alpha_{ij}\,(v_j + a^V_{ij})$$
@@ -369,8 +369,8 @@ def shaw_naive(q, k, v, a_k, a_v):
 
 
 # %% [markdown]
-# That makes a tensor of shape (query, key, d_k), a vector for every pair. For music of 2,048 events with $d$ = 512 all
-# heads together take 8.6 GB in every layer. So multiply out:
+# That makes a tensor of shape (query, key, d_k): a vector for every pair. For music of 2,048 events with $d$ = 512, the
+# keys of all heads together take 8.6 GB in every layer. So multiply out:
 #
 # $$q_i \cdot (k_j + a^K_{ij}) = q_i \cdot k_j + q_i \cdot a^K_{ij}$$
 #
@@ -434,15 +434,16 @@ prove_equal(shaw(q, k, v, a_k, a_v), naive, what="Naive and efficient")
 
 
 # %% [markdown]
-# Huang et al. (2019) did without clipping: a vector for *every* distance to the past. They
-# also found that a reshape can do the picking. This **skewing** is built in [lesson 22](22_music.ipynb), section 4.
+# Huang et al. (2019) did not clip: they learned a vector for *every* distance to the past. They also found that a
+# reshape can do the picking. This **skewing** is built in [lesson 22](22_music.ipynb), section 4.
 
 # %% [markdown]
 # ## 5 Rotary: turn the queries and the keys
 #
 # Sinusoidal positions hold a distance in their dot product, but they are *added* to words, and words and places get
-# mixed in all later products. Su et al. (2021) keep the good part. Take neighboring entries of the query, $(q_0,
-# q_1)$, $(q_2, q_3)$ and so on, as arrows in a plane. Turn each by position times $\omega_c$. Do the same to keys.
+# mixed in all later products. Su et al. (2021) keep the good part. Take neighboring entries of the query, $(q_0, q_1)$,
+# $(q_2, q_3)$ and so on, as arrows in a plane. Turn each by an angle of position times $\omega_c$, and do the same to
+# keys.
 #
 # On paper, with one pair, and a quarter turn per position: the query $(1, 0)$ at position 3 has turned three times and
 # is $(0, -1)$. The key $(1, 0)$ at position 2 is $(-1, 0)$. Their product is 0, and at positions 7 and 6 it is 0 again.
@@ -513,8 +514,8 @@ explore.rotary(one_q, one_k)
 # %% [markdown]
 # **Two layouts, one idea.** Which two entries make a pair does not matter, as long as queries and keys agree. The paper
 # pairs neighbors: (0, 1), (2, 3), … and so did Llama's own code. Files converted for `transformers` pair across the
-# halves: (0, $d_k/2$), (1, $d_k/2 + 1$), … One is the other with its dimensions reordered. Mix them up when loading a
-# model, and it speaks nonsense without an error.
+# halves: (0, $d_k/2$), (1, $d_k/2 + 1$), … One is the other with its dimensions reordered. Mix them up when you load a
+# model, and it produces nonsense without any error message.
 
 # %%
 def rotate_half(x):
@@ -534,9 +535,9 @@ print(f"without reordering, the scores differ by up to {gap.abs().max():.1f}")
 # %% [markdown]
 # ## 6 See it work: which one reads best?
 #
-# Now all of them do the same job: guess the next letter of real English text. The
-# model sees 32 letters, and is asked for the next one after each of them. It is small: one attention layer, and a
-# little network that reads its result together with the letter itself.
+# Now each does the same job: guess the next letter of real English text. The model sees 32 letters, and is asked for
+# the next one after each of them. It is small: one attention layer, and a little network that reads its result together
+# with the letter itself.
 #
 # First the text: all English sentences in one long line, letters as numbers, rare characters as 0.
 
@@ -596,7 +597,7 @@ class Reader(Doors):
 
 
 # %% [markdown]
-# Each remedy opens its own. At the first door:
+# Each remedy opens its own door. At the first:
 
 # %%
 class Learned(Reader):
@@ -614,7 +615,7 @@ class Sinusoidal(Reader):
 
 
 # %% [markdown]
-# At the second, and at the third with a number for each distance. *A number* is T5's idea with Shaw's buckets.
+# At the second door, and at the third with a number for each distance: *A number* is T5's idea with Shaw's buckets.
 
 # %%
 class Rotating(Reader):
@@ -741,22 +742,27 @@ short = {kind: [loss_by_place(models[kind, seed], N).mean().item() for seed in S
          for kind in kinds}
 
 # %% [markdown]
-# Each dot is the mean of three seeds; its line goes from the best to the worst:
+# Each dot is the mean of three seeds; its line goes from the best to the worst. The colors say what a reader knows:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+rows = {name: (loss, loss, loss) for name, loss in tables.items()}
+for kind, losses in short.items():
+    rows[kind] = min(losses), sum(losses) / 3, max(losses)
 plots.ranges(
-    {name: (loss, loss, loss) for name, loss in tables.items()}
-    | {kind: (min(losses), sum(losses) / 3, max(losses)) for kind, losses in short.items()},
+    dict(sorted(rows.items(), key=lambda row: row[1][1])),
+    groups={"places": ["learned", "sinusoidal"],
+            "distances": ["Shaw", "unclipped", "rotary", "a number", "ALiBi"],
+            "neither": ["none", *tables]},
     xlabel="loss on new text (nats per letter)", mark=tables["table of pairs"],
-    title="Any position beats none; best is a query that asks for distances",
+    title="Any position beats none; the best three readers know distances",
     alt="; ".join(f"{kind}: " + ", ".join(f"{loss:.2f}" for loss in losses)
                   for kind, losses in short.items())
     + "".join(f"; {name}: {loss:.2f}" for name, loss in tables.items()),
 )
 
 # %% [markdown]
-# Is the order more than chance? It is if the worst seed of one group is better than the best of the other: those where
-# a query asks for distances, and those that know places.
+# Is the order more than chance? We compare two groups: the readers whose queries ask for distances, and those that know
+# places. It is more than chance if the worst seed of the first is better than the best of the second.
 
 # %% tags=["nbval-ignore-output"]
 for name, loss in tables.items():
@@ -794,16 +800,18 @@ for kind in ("learned", "ALiBi", "Shaw", "rotary"):
 figures.weight_by_distance(
     weights, title="Most heads look one letter back; ALiBi's cannot single it out",
     alt="Mean attention weight of four heads each of four readers, by distances 0 to -8. Learned, "
-    "Shaw and rotary: the largest weight is on distance -1, much of the rest on -2. ALiBi: weight "
-    "is spread over all distances, and only the steepest head prefers -1.",
+    "Shaw and rotary: the largest weight is on distance -1; for the last two, much of the "
+    "rest is on -2. ALiBi: weight is spread over all distances; only the steepest head prefers -1.",
 )
 
 # %% [markdown]
 # ALiBi does worse, and the picture suggests why. It prefers near letters, but its fixed slopes are gentle, and no head
-# can single out "one back" or "two back". *A number* could, but its numbers start at 0, and in 300 steps they have not
-# grown far (our explanation). ALiBi was made for another purpose, which comes next.
+# can single out "one back" or "two back": even the steepest spreads its weight over many letters. *A number* could, but
+# its numbers start at 0, and in 300 steps they have not grown far (our explanation). ALiBi was made for another
+# purpose, which comes next.
 #
 # **Break it: forget the scale.** Here is the sinusoidal reader again, without the $\sqrt{d_\text{model}}$ of section 3.
+# Does the loss rise with every seed?
 
 # %% tags=["nbval-ignore-output"]
 forgotten = [loss_by_place(fit("sinusoidal", seed, scale=1.0), N).mean().item()
@@ -816,8 +824,8 @@ print("           without:       ", *(f"{loss:.2f}" for loss in forgotten))
 # ### Longer than it was trained for
 #
 # All readers were trained on 32 letters. Now they read 128, and we look at the loss place by place, as a mean over the
-# three seeds. Decide first: which of them will hold beyond place 32, which will fail at once, which slowly? The results
-# are folded away (a click on the three dots opens them). One column for each 32 places:
+# three seeds. Decide first: which of them will hold beyond place 32, which will fail at once, and which slowly? The
+# results are folded away (a click on the three dots opens them). One column for each 32 places:
 
 # %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
 def over_seeds(kind):
@@ -839,7 +847,7 @@ smooth = {kind: loss.unfold(0, 8, 4).mean(dim=-1).tolist() for kind, loss in lon
 plots.lines(
     {kind: (range(8, LONG + 1, 4), loss) for kind, loss in smooth.items()},
     mark=("trained to here", N), dashed=["none"], xlabel="place in the text",
-    title="Beyond place 32 only Shaw and ALiBi stay flat",
+    title="With positions, only Shaw and ALiBi stay flat beyond place 32",
     ylabel="loss (nats), mean of 8 places", height=4.4,
     alt="Loss by place, a color for each kind, none dashed. Up to 32 and from 97 to 128: " + "; ".join(
         f"{kind} {loss[:N].mean():.2f} and {loss[96:].mean():.2f}" for kind, loss in long.items()),
@@ -894,7 +902,7 @@ predicted("window", "unclipped and rotary",
 #
 # ### All on one page
 #
-# With the three wishes of section 1:
+# The last three columns are the wishes of section 1:
 #
 # | | enters | knows | numbers to learn | distinct | distance | longer |
 # | --- | --- | --- | --- | --- | --- | --- |
@@ -940,9 +948,10 @@ prove_equal(mine, DenseAttention()(q, k, v, bias=far), what="Your ALiBi and ours
 # %% [markdown]
 # What does it cost? Adding or turning costs $n\,d$ operations: nothing compared with attention. ALiBi costs $n^2$
 # additions, Shaw's bias a matrix product with $2k + 1$ columns. Only the naive Shaw form hurts, in memory: $n^2 d_k$
-# numbers instead of $n^2$. Does the clock agree?
+# numbers instead of $n^2$. Does the clock agree? Expect rotary close to plain attention, ALiBi and Shaw somewhat
+# slower, and the naive form far behind.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from timeit import repeat
 
 x = torch.randn(1, 4, 512, 64)  # (batch, heads, n, d_k): queries, keys and values
@@ -1007,7 +1016,7 @@ for name, way in ways.items():
 # </details>
 # <details><summary>C. The word vectors were not scaled</summary>
 #
-# They were, in this run. And without the scale it is worse from the first place on.
+# They were, in this run. And without the scale it is worse even within the first 32 places.
 # </details>
 #
 # **4. You decode word by word with a cache and rotary positions, and turn every new query and key as position 0. What
@@ -1035,8 +1044,9 @@ for name, way in ways.items():
 # - ALiBi fades with distance, T5 learns a number and Shaw a vector for each distance. Rotary gets distances by turning
 #   queries and keys.
 # - Reading letters, Shaw and rotary beat added places. Beyond the trained length only Shaw (clipped) and ALiBi (fading)
-#   held; a window rescues the other distances, but not places.
-# - The naive Shaw form needs $n^2 d_k$ numbers; picking avoids it. The others cost little compared with attention.
+#   held; a window rescues rotary and unclipped distances, but not places.
+# - The naive Shaw form needs $n^2 d_k$ numbers per head; picking avoids that. Rotary costs next to nothing; ALiBi and
+#   Shaw take a little longer.
 #
 # **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), sections 3.4 and 3.5. Shaw et al.
 # 2018, [arXiv:1803.02155](https://arxiv.org/abs/1803.02155), sections 3.1 to 3.3. Raffel et al. 2020, *T5*,

@@ -14,9 +14,9 @@
 # %% [markdown]
 # ## 1 The problem: one rate for all
 #
-# We have a block that trains (lesson 06), and an optimizer that we have taken on trust since lesson 02. What is missing
-# is what it does. Our test bench is lesson 06's: guess the next character of English text, with six blocks between an
-# embedding and a prediction. This time the blocks are the library's, which lesson 06 showed to equal ours.
+# We have a block that trains (lesson 06), and an optimizer, Adam, that we have taken on trust since lesson 02. What is
+# missing is how it works. Our test bench is lesson 06's: guess the next character of English text, with six blocks
+# between an embedding and a prediction. This time the blocks are the library's, which lesson 06 showed to equal ours.
 
 # %% tags=["recorded"]
 import json
@@ -82,9 +82,9 @@ class CharacterModel(nn.Module):
 
 
 # %% [markdown]
-# What can be exchanged: a *schedule* says by which factor the learning rate is multiplied at each step; `prepare` may
-# change the fresh model; `make` makes its optimizers. `apart` is lesson 06's fraction of the stream that tells
-# characters apart: what is left without the mean of all positions.
+# Three things can be exchanged: a *schedule* says by which factor the learning rate is multiplied at each step;
+# `prepare` may change the fresh model; `make` makes its optimizers. `apart` is lesson 06's fraction of the stream that
+# tells characters apart: what is left without the mean of all positions.
 
 # %% tags=["recorded"]
 def constant(step):
@@ -154,14 +154,14 @@ for character in " etZQ":
 expect("Largest by smallest gradient", (rows.max() / rows.min()).item(), 50, 10_000)
 
 # %% [markdown]
-# The blank's row has a gradient more than a hundred times larger than that of a rare letter. A rate that suits the
-# blank leaves the rare letter where it is; one that moves the rare letter makes the blank jump.
+# The space's row has a gradient more than a hundred times as large as that of a rare letter. A rate that suits the
+# space leaves the rare letter where it is; one that moves the rare letter makes the space jump.
 
 # %% [markdown]
 # ## 2 The idea in one picture
 #
 # We have gradients of very different sizes. What is missing is a step that suits each. Two weights are enough to see
-# it: let the loss be $(25 a^2 + b^2) / 2$. Along $a$ it is a steep valley, along $b$ a gentle slope. The gradients are
+# it: let the loss be $(25 a^2 + b^2) / 2$. It is a valley, steep along $a$ and gentle along $b$. The gradients are
 # $25 a$ and $b$.
 #
 # Start at $a = b = 1$, and take the rate 0.07. The first weight moves by $0.07 \cdot 25 = 1.75$, across the valley to
@@ -320,8 +320,8 @@ for g in (1e-2, 1e-6, 1e-9, 1e-11):
 # %% [markdown]
 # With a tiny $\epsilon$, even a gradient of a billionth moves its weight by half a learning rate. Each block has such
 # weights: a key's bias adds the same number to all scores of a query, and the softmax does not see it. Its true
-# gradient is 0; what Adam sees is rounding noise, which it turns into steps of full size. With a large $\epsilon$, Adam
-# turns into momentum with a rate of $\eta / \epsilon$.
+# gradient is 0; what Adam sees is rounding noise, which it divides by the noise's own size. With a large $\epsilon$,
+# Adam turns into momentum with a rate of $\eta / \epsilon$.
 
 # %% [markdown]
 # ## 4 Break it: Adam without its parts
@@ -332,8 +332,8 @@ for g in (1e-2, 1e-6, 1e-9, 1e-11):
 # exactly $\eta$, up or down, whatever the size of its gradient. This is bold, since it rests on a single batch. Only
 # when gradients disagree from batch to batch does $|\hat m|$ fall below $\sqrt{\hat v}$, and steps become shorter.
 #
-# **Without bias correction** the first steps are wrong by a factor that needs no training to see: let the gradient be
-# always 1.
+# **Without bias correction** the first steps have the wrong length. To see by which factor, we need no training: let
+# the gradient always be 1.
 
 # %% tags=["recorded"]
 def uncorrected(g, m, v, t, betas=(0.9, 0.98), eps=1e-9):
@@ -377,15 +377,15 @@ plots.lines(
 )
 
 # %% [markdown]
-# $\sqrt v$ fills more slowly than $m$, so the quotient is soon too large: 1.6 times with $\beta_2 = 0.98$, but 6.6
-# times with torch's default, 0.999. That hurts if the learning rate is high already.
+# $\sqrt v$ fills up more slowly than $m$, so the quotient is soon too large: up to 1.6 times with $\beta_2 = 0.98$, but
+# 6.6 times with torch's default, 0.999. That hurts if the learning rate is high already.
 #
 # **Without the second moment** all weights share one rate again, and only the smoothed gradient is left. This is
 # gradient descent with **momentum**.
 #
-# Measure it: `data/learning.py` ran these cells with three seeds each, for 150 steps, and recorded the mean loss of the
-# last 50. Momentum gets Adam's rate, and three others. Decide first: does the correction matter as much as the second
-# moment?
+# Measure both: `data/learning.py` ran these cells with $\beta_2 = 0.999$ and three seeds each, for 150 steps, and
+# recorded the mean loss of the last 50. Momentum gets Adam's rate, and three others. Decide first: does the correction
+# matter as much as the second moment?
 
 # %%
 recorded = json.loads((DATA / "learning.json").read_text())
@@ -402,10 +402,10 @@ show(recorded["adam"])
 
 # %% [markdown]
 # Both parts earn their place. Without the correction, each seed ends about 0.3 to 0.5 higher. Without the second moment
-# the model has hardly begun at Adam's rate, and at the best of its rates, 0.3, it ends no lower than Adam without the
-# correction.
+# the model has not even reached the frequencies (3.17, lesson 06) at Adam's rate, and at the best of its rates, 0.3, it
+# ends no lower than Adam without the correction.
 #
-# A confession: at a lower rate the correction matters little.
+# A confession: at a lower rate, 0.003, the correction matters little.
 
 # %%
 show(recorded["correction"])
@@ -419,8 +419,8 @@ show(recorded["correction"])
 # We have Adam, and a block in two wirings. What is missing is the start. The original Transformer is post-norm, and its
 # authors raised the learning rate slowly from 0 over the first 4,000 steps. What is this **warm-up** good for? Two
 # explanations have been given. One follows from section 4: Adam's first steps have full length, while $\hat v$ rests on
-# a few batches (Liu et al. 2020b). The other follows from lesson 06: post-norm has its largest gradients in its last
-# blocks (Xiong et al. 2020).
+# a few batches (Liu et al. 2020b). The other builds on lesson 06: in post-norm, the gradients of the last blocks stay
+# large however deep the model is (Xiong et al. 2020).
 
 # %% tags=["recorded"]
 def warm_up(step, over=150):
@@ -495,8 +495,8 @@ show(recorded["wiring"])
 # %% [markdown]
 # **Pre-norm** beats the table of pairs. **Post-norm** at 0.003 gets no further than the frequencies, with none of the
 # seeds; with a warm-up it learns with all of them, though not quite as much as the pairs. At 0.001 it learns just as
-# much without one. So post-norm does not need a warm-up to learn, only to learn at a high rate. (The paper's own is
-# 4,000 steps long, for a rate that peaks at 0.0007, in much wider blocks.) What happens inside, over all 600 steps?
+# much without one. So here post-norm does not need a warm-up to learn, only to learn at a high rate. (The paper's own
+# is 4,000 steps long, for a rate that peaks at 0.0007, in much wider blocks.) What happens inside, over all 600 steps?
 
 # %% jupyter={"source_hidden": true}
 settings = [("pre-norm", "0.003"), ("post-norm", "0.003"),
@@ -517,13 +517,13 @@ figures.training(
 # Rank collapse again (lesson 06, section 1), and this time training itself causes it. Our explanation: all models first
 # learn the easiest thing there is, the frequencies; for that, all positions may be the same, and they drift together.
 # In pre-norm the input is still in the stream, and the model finds its way back. The other post-norm runs dip as well,
-# but not as deep. (Late in its runs at 0.003 post-norm's fraction rises again, in windows of 50 steps up to about 0.2;
-# its loss has hardly moved by then.)
+# but not as deeply. (Late in its runs at 0.003 post-norm's fraction rises again, in windows of 50 steps up to about
+# 0.2; its loss has hardly moved by then.)
 #
 # So which explanation of the warm-up is right? Each suggests a remedy that is not a warm-up. *Moments first*: for 75
 # steps the weights wait while $m$ and $v$ see batches, as Liu et al. did; then Adam starts at the full rate, with a
 # well-measured $\hat v$. *Last blocks slower*: the last two of six blocks get a tenth of the rate, from the first step
-# on. And as a fair baseline: the *first* two get it.
+# on. And as a control, the *first* two get it.
 
 # %%
 predict("post-norm-cause", "What lets post-norm learn at 0.003, without a warm-up?",
@@ -546,11 +546,11 @@ predicted("post-norm-cause", "slower blocks, last or first")
 # Well-measured moments change nothing: all seeds stay at the frequencies. With slower last blocks all seeds learn,
 # which looks like the second explanation, until you see its rival: with slower *first* blocks they learn as well. So in
 # this model it seems to matter less which blocks move than how far all of them move together. A warm-up shortens the
-# steps of all. This is one small model at one rate; Liu et al. found the first explanation at work in others.
+# steps of all. This is one small model at one rate; Liu et al. (2020b) found the first explanation at work in others.
 #
 # Post-norm is not wrong; it is harder to start. Where it does train to the end, its results can even be a little better
 # (Liu et al. 2020a). Does layer norm help by keeping numbers tidy, or by its gradient? Xu et al. (2019) let no gradient
-# through mean and deviation, and found that the gradient matters more.
+# through the mean and the deviation, and found that the gradient matters more.
 
 # %% [markdown]
 # ## 6 Initial weights
@@ -559,7 +559,8 @@ predicted("post-norm-cause", "slower blocks, last or first")
 # $d$ products. If the inputs have size 1 and the weights size $s$, the sum has the size $s \sqrt d$. With $d = 64$ and
 # weights from the standard normal distribution, $s = 1$, a layer makes its input $\sqrt{64} = 8$ times larger. After
 # twenty layers that is $8^{20}$, a one with 18 zeros. With $s = 1 / \sqrt d = 1/8$ the size stays. A relu erases half
-# of the mean square, so there it takes $s = \sqrt{2 / d}$. Watch twenty layers with relu:
+# of the mean square (with $s = 1$, a factor of 5.7 per layer is left), so there it takes $s = \sqrt{2 / d}$. Watch
+# twenty layers with relu:
 
 # %%
 def sizes(weight_size, layers=(1, 5, 10, 20), d=64):
@@ -576,10 +577,10 @@ for name, weight_size in {"1": 1.0, "√(1/d)": 1 / 8, "√(2/d)": 2**0.5 / 8}.i
     print(f"weights of size {name:6}: after 1, 5, 10, 20 layers", *sizes(weight_size))
 
 # %% [markdown]
-# The gradient goes backward through the transposed matrices, so for it the same holds with the number of outputs
-# instead of inputs. **Xavier** initialization (Glorot & Bengio 2010) is the compromise: variance $2 / (d_\text{in} +
-# d_\text{out})$. **He** initialization (He et al. 2015) is for relu: $2 / d_\text{in}$. Our blocks use Xavier; BERT and
-# GPT-2 draw their matrices from $N(0, 0.02^2)$.
+# Only $\sqrt{2/d}$ keeps the size near 1. The gradient goes backward through the transposed matrices, so for it the
+# same holds with the number of outputs instead of inputs. **Xavier** initialization (Glorot & Bengio 2010) is the
+# compromise: variance $2 / (d_\text{in} + d_\text{out})$. **He** initialization (He et al. 2015) is for relu:
+# $2 / d_\text{in}$. Our blocks use Xavier; BERT and GPT-2 draw their matrices from $N(0, 0.02^2)$.
 #
 # A residual stream adds another question: each of its $2L$ sub-layers adds something, so the stream grows with depth,
 # even if each branch keeps its size. GPT-2 divides the last matrix of each sub-layer by $\sqrt{2L}$: then all branches
@@ -656,12 +657,14 @@ for _ in range(100):
     loss_of(model, *batch_of_text()).backward()
     optimizer.step()
 momentum = optimizer.state[model.blocks[3].self_attention.value.weight]["exp_avg"]
-lengths = torch.linalg.svdvals(momentum)  # (d_model,)
-lengths = lengths / lengths[0]
-print("relative:", *(f"{length:.3f}" for length in lengths[[0, 1, 2, 4, 8, 16, 31]]))
+before = torch.linalg.svdvals(momentum)  # (d_model,)
+before = before / before[0]  # relative to the largest
+print(f"{(before > 0.5).sum()} of {len(before)} are over half the largest,",
+      f"{(before < 0.1).sum()} under a tenth")
 
 # %% [markdown]
-# A few directions get most of the step. **Muon** (Jordan et al. 2024) gives all directions the same length:
+# A few directions get most of the step. **Muon** (Jordan et al. 2024) gives all directions the same
+# length:
 #
 # $$\begin{pmatrix} 3 & 0 \\ 0 & 0.1 \end{pmatrix} \to \begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix} \qquad\qquad
 # M = U S V^\top \to U V^\top$$
@@ -683,8 +686,8 @@ for step in range(1, 6):
     print(f"after {step}:", *(f"{value:.2f}" for value in values))
 
 # %% [markdown]
-# Near is enough: 0.7 to 1.2. (This is a **Newton–Schulz iteration**.) Now our matrix, first divided by its length, so
-# that no singular value is above 1:
+# Near is enough: about 0.7 to 1.2. (This is a **Newton–Schulz iteration**.) Now our matrix, first divided by its
+# length, so that no singular value is above 1:
 
 # %% tags=["recorded"]
 def orthogonalize(g, steps=5):  # (rows, columns)
@@ -698,16 +701,22 @@ def orthogonalize(g, steps=5):  # (rows, columns)
 
 
 # %% [markdown]
-# How long are its directions now?
+# How long are its directions, before and now?
 
-# %%
-values = torch.linalg.svdvals(orthogonalize(momentum))
-print("now:", *(f"{value:.2f}" for value in values[[0, 1, 2, 4, 8, 16, 31]]))
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+after = torch.linalg.svdvals(orthogonalize(momentum))
+figures.singular_values(
+    {"momentum (largest = 1)": before, "after five rounds": after},
+    title="Orthogonalized, almost all directions are about equally long",
+    alt="Singular values of the momentum, relative to the largest, and of the same matrix after "
+    "orthogonalizing. Before: " + ", ".join(f"{value:.2f}" for value in before)
+    + ". After: " + ", ".join(f"{value:.2f}" for value in after) + ".",
+)
 
 # %% [markdown]
-# Only a direction of length almost 0 stays short, like the last one. The optimizer around it keeps the momentum and
+# Only directions of length almost 0 stay short, like the last three. The optimizer around it keeps the momentum and
 # nothing else: one tensor per matrix instead of Adam's two. (The *Nesterov* variant mixes the newest gradient in once
-# more. A tall matrix gets a longer step, since its columns are longer.)
+# more. A tall matrix gets a longer step, since the length 1 of each column is spread over more entries.)
 
 # %% tags=["recorded"]
 class Muon:
@@ -872,8 +881,8 @@ show_source(optimizers)
 # - Weight decay acts on the weights, not on the gradient.
 # - At 0.003 our post-norm model makes all characters alike and stays at their frequencies, unless it gets a warm-up, or
 #   some of its blocks a lower rate. At 0.001 it needs neither, and pre-norm needs neither even at 0.003.
-# - Initial weights of size $1/\sqrt d$ keep a signal's size; deep residual streams grow unless the last matrices are
-#   scaled down.
+# - Initial weights of size $1/\sqrt d$ (with relu, $\sqrt{2/d}$) keep a signal's size; deep residual streams grow
+#   unless the last matrices are scaled down.
 # - Muon makes all directions of a matrix's step equally long.
 #
 # **Read** Kingma & Ba 2015, *Adam*, [arXiv:1412.6980](https://arxiv.org/abs/1412.6980), sections 2 and 3. Loshchilov &

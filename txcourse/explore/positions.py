@@ -26,16 +26,19 @@ def rotary(
     rotation = Rotary(len(query))
     both = torch.stack([query, key]).double()[None, :, None].expand(1, 2, length, -1)
     queries, keys = rotation.turn(both, positions)[0]  # (length, head_dim) each
-    score = torch.cat([queries.flip(0) @ keys[0], (keys @ queries[0])[1:]])  # distances 1 - length to length - 1
-    distance = range(1 - length, length)
-    i, j = start
+    places = sorted([start[0], (start[0] + length // 2) % length])
+    distance = range(-places[0], length - places[1])  # those that both queries have
+    scores = {f"query at {i}": (keys[[i + d for d in distance]] @ queries[i]).tolist() for i in places}
+    score = scores[f"query at {start[0]}"]
     still = lines(
-        {"score": (list(distance), score.tolist())},
-        title="One distance, one score, wherever both stand",
+        {name: (distance, values) for name, values in scores.items()},
+        dashed=[f"query at {places[1]}"],
+        title="Wherever the query is, one distance has one score",
         xlabel="distance, key − query",
         ylabel="score",
-        alt=f"The score of a query and a key over their distance, from {1 - length} to {length - 1}: it goes up and "
-        f"down, from {score.min():.1f} to {score.max():.1f}, and is {score[j - i + length - 1]:.2f} at {j - i}.",
+        alt=f"The score of a query and a key over their distance, from {distance[0]} to {distance[-1]}, for a query at "
+        f"{places[0]} and at {places[1]}: the two curves coincide. They go up and down, from {min(score):.1f} to "
+        f"{max(score):.1f}.",
     )
     frequency = 10_000 ** (-torch.arange(0, len(query), 2, dtype=torch.float64) / len(query))
     data = {
@@ -46,4 +49,4 @@ def rotary(
         "shown": min(4, len(frequency)),
         "start": start,
     }
-    return View(still, "rotary", data, title="Turn both: the score follows their distance only")
+    return View(still, "rotary", data, title="Move both together: the score stays")

@@ -11,7 +11,7 @@ from txcourse.figures.flash import roofline, tiles
 from txcourse.figures.generation import beams, candidates, choices
 from txcourse.figures.language import next_token, plane
 from txcourse.figures.layers import block, loss_landscapes, stream, vectors
-from txcourse.figures.learning import before_and_after, guessing_game, training, valley
+from txcourse.figures.learning import before_and_after, guessing_game, singular_values, training, valley
 from txcourse.figures.low_rank import products
 from txcourse.figures.positions import entrances, rearranging, turns, weight_by_distance
 from txcourse.figures.recurrent import four_readers, reach, recurrent_translator
@@ -60,6 +60,7 @@ __all__ = [
     "roofline",
     "shards",
     "shared_heads",
+    "singular_values",
     "split_network",
     "stream",
     "task_heads",

@@ -1,4 +1,4 @@
-"""Learning: a game, the paths of optimizers down a valley, what was noted during training, tables before and after."""
+"""Learning: a game, paths of optimizers, singular values, what was noted during training, tables before and after."""
 
 from collections.abc import Mapping, Sequence
 
@@ -67,6 +67,19 @@ def before_and_after(
             axes.set_title(name, fontweight="normal", fontsize=11)
             scale = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, label="probability")
             scale.outline.set_visible(False)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def singular_values(spectra: Mapping[str, Float[Tensor, "values"]], *, title: str, alt: str) -> Picture:
+    """All singular values of each matrix as bars, the largest first; one panel each, on the same scale."""
+    with drawing():
+        figure, all_axes = panels(len(spectra), width=1.0 + 3.6 * len(spectra), height=2.8, sharey=True)
+        for axes, (name, values), color in zip(all_axes, spectra.items(), PALETTE, strict=False):
+            axes.bar(range(1, len(values) + 1), values.tolist(), color=color)
+            axes.set(xlabel="direction")
+            axes.set_title(name, fontweight="normal", fontsize=11)
+        all_axes[0].set_ylabel("singular value")
         headline(figure, title)
         return Picture(figure, alt)
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from txlib.plots.picture import GRAY, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels, words_on
 from txlib.plots.ticks import readable
@@ -24,6 +26,7 @@ def lines(
     yscale: str = "linear",
     marker: str = "",
     dashed: Sequence[str] = (),
+    colors: Mapping[str, str] | None = None,
     mark: tuple[str, int | float] | None = None,
     width: int | float = 6.4,
     height: int | float = 3.6,
@@ -37,6 +40,7 @@ def lines(
         xscale, yscale: "linear" or "log".
         marker: matplotlib's mark for each point.
         dashed: names of lines that are drawn dashed, above the others, so that what lies under them shows.
+        colors: name → color, for lines that keep theirs over several figures.
         mark: a name and an x, where a dotted vertical line is drawn.
     """
     with drawing():
@@ -45,6 +49,7 @@ def lines(
         along: list[float] = []
         for (name, values), color in zip(series.items(), [*PALETTE, GRAY] * 3, strict=False):
             x, y = values if isinstance(values, tuple) else (range(1, len(values) + 1), values)
+            color = (colors or {}).get(name, color)
             over: dict[str, Any] = {"linestyle": (0, (4, 3)), "zorder": 3} if name in dashed else {}
             for run in np.atleast_2d(y):
                 axes.plot(x, run, label=name, color=ink(color, 3), marker=marker, **over)
@@ -132,26 +137,38 @@ def shares(values: Mapping[str, Mapping[str, float]], *, title: str, alt: str, x
 
 
 def ranges(
-    values: Mapping[str, tuple[float, float, float]], *, title: str, alt: str, xlabel: str, mark: float | None = None
+    values: Mapping[str, tuple[float, float, float]],
+    *,
+    title: str,
+    alt: str,
+    xlabel: str,
+    mark: float | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
 ) -> Picture:
     """What several runs came to: a dot at their mean, a line from the least to the greatest.
 
     Args:
         values: name → (least, mean, greatest).
         mark: where a dotted line stands, e.g. 0 for no change.
+        groups: group → its names; each group has a color, which a legend names.
     """
+    color_of = {name: color for names, color in zip((groups or {}).values(), PALETTE, strict=False) for name in names}
     with drawing():
         figure, (axes,) = panels(height=0.9 + 0.38 * len(values))
         if mark is not None:
             axes.axvline(mark, color=GRAY, linestyle=":", linewidth=1.2)
         for name, (least, mean, greatest) in values.items():
-            axes.plot([least, greatest], [name, name], color=PALETTE[0], linewidth=2.5, alpha=0.5)
-            axes.plot(mean, name, "o", color=PALETTE[0], markersize=7)
+            color = color_of.get(name, PALETTE[0])
+            axes.plot([least, greatest], [name, name], color=color, linewidth=2.5, alpha=0.5)
+            axes.plot(mean, name, "o", color=color, markersize=7)
         axes.invert_yaxis()
         axes.set(xlabel=xlabel)
         axes.margins(y=0.5 / max(len(values), 1))
         axes.tick_params(axis="y", length=0)
         axes.set_title(title)
+        if groups:
+            dots = [Line2D([], [], marker="o", linestyle="", color=color_of[names[0]]) for names in groups.values()]
+            axes.legend(dots, list(groups), frameon=False)
         return Picture(figure, alt)
 
 
@@ -163,7 +180,7 @@ def landscapes(surfaces: Mapping[str, Sequence[Sequence[float]]], *, title: str,
         title: what to see. alt: the same for a reader who cannot see it.
     """
     every = np.concatenate([np.ravel(surface) for surface in surfaces.values()])
-    levels = np.linspace(every.min(), every.max(), 16)
+    levels = MaxNLocator(16, steps=[1, 2, 5, 10]).tick_values(every.min(), every.max())
     with drawing():
         figure, all_axes = panels(len(surfaces), width=1.2 + 3.1 * len(surfaces), height=3.6, sharey=True)
         for axes, (name, surface) in zip(all_axes, surfaces.items(), strict=True):
@@ -174,7 +191,7 @@ def landscapes(surfaces: Mapping[str, Sequence[Sequence[float]]], *, title: str,
             axes.set(aspect="equal", xlabel="first direction", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
             axes.set_title(name, fontweight="normal", fontsize=11)
         all_axes[0].set_ylabel("second direction")
-        figure.colorbar(filled, ax=all_axes, label="loss (nats)", format="%.1f", shrink=0.8).outline.set_visible(False)
+        figure.colorbar(filled, ax=all_axes, label="loss (nats)", format="%g", shrink=0.8).outline.set_visible(False)
         headline(figure, title)
         return Picture(figure, alt)
 

@@ -120,6 +120,21 @@ def test_a_range_goes_from_the_least_to_the_greatest_with_a_dot_at_the_mean():
     assert list(line.get_xdata()) == [0.0, 3.0] and list(dot.get_xdata()) == [1.0]
 
 
+def test_ranges_of_a_group_share_a_color_that_the_legend_names():
+    values = {name: (0.0, 1.0, 3.0) for name in "abc"}
+    (axes,) = plots.ranges(values, groups={"first": ["a", "c"], "second": ["b"]}, title="", alt="", xlabel="").axes
+    assert [dot.get_color() for dot in axes.lines[1::2]] == [plots.PALETTE[index] for index in (0, 1, 0)]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "second"]
+
+
+def test_a_line_has_the_color_that_it_is_given():
+    (axes,) = plots.lines(
+        {"a": [1, 2], "b": [2, 1]}, colors={"a": plots.PALETTE[2]}, title="", alt="", xlabel="", ylabel=""
+    ).axes
+    assert axes.lines[0].get_color() == ink(plots.PALETTE[2], 3)
+    assert axes.lines[1].get_color() == ink(plots.PALETTE[1], 3)
+
+
 def test_a_heatmap_has_a_color_bar_that_says_what_it_measures_and_spans_what_it_is_told():
     picture = plots.heatmap(WEIGHTS, title="", alt="", bar="loss (nats)", span=(0.25, 0.75), numbers=True)
     axes, bar = picture.axes
