@@ -102,13 +102,13 @@ figures.vectors(
 )
 
 # %% [markdown]
-# Two words are enough to see why. Let them be the numbers 4 and 2, and let each take 60% of itself and 40% of the
-# other:
+# Two words are enough to see why. Let them be the numbers 4 and 2, and let attention give each word 60% of itself and
+# 40% of the other:
 #
 # $$0.6 \cdot 4 + 0.4 \cdot 2 = 3.2 \qquad 0.6 \cdot 2 + 0.4 \cdot 4 = 2.8$$
 #
-# The difference has shrunk from 2 to 0.4. One more layer, and it is 0.08. It gets worse: weights come from the words,
-# so as words become alike, so do their weights, and 60 to 40 becomes 50 to 50.
+# The difference has shrunk from 2 to 0.4. One more layer, and it is 0.08. And it gets worse: weights are computed from
+# the words, so as the words become alike, so do their weights, and 60 to 40 becomes 50 to 50.
 #
 # For seven words of 64 numbers we need one number for "alike". Subtract the mean over all words; what is left is what
 # tells words *apart*. Divide its length by the length of the whole. For 4 and 2 that is
@@ -128,11 +128,11 @@ print("layers: 4   less than one part in a million:", apart(streams[4]) < 1e-6)
 
 # %% [markdown]
 # This is **rank collapse**: the matrix of word vectors shrinks to rank 1. Dong et al. (2021) proved that it happens
-# doubly exponentially with depth: a layer does not halve the difference; it roughly *cubes* it. Cubing triples the
-# exponent: compare the lines with 2 and 3 layers. (After four layers, all that is left is the rounding error of 32-bit
+# doubly exponentially with depth: a layer does not halve the fraction; it roughly *cubes* it. Cubing triples the
+# exponent: compare the lines for 2 and 3 layers. (After four layers, all that is left is the rounding error of 32-bit
 # numbers, near $10^{-7}$.)
 #
-# Training can hardly repair this, because next to no gradient gets through. Suppose the loss wants the outputs of
+# Training can hardly repair this stack, because next to no gradient gets through. Suppose the loss wants the outputs of
 # *orcs* and *humans* to differ. How strongly does it pull at the input?
 
 # %%
@@ -153,7 +153,7 @@ print("layers: 4   less than a millionth of the first:", pull(4) < 1e-6 * pull(1
 # %% [markdown]
 # There is a second thing that attention cannot do. Give it a sentence of *one* word. The softmax over one key is 1,
 # whatever the score. What remains are the value and the output projections: a matrix. And twelve matrices in a row are
-# one matrix. A linear map treats a sum as the sum of its parts, and that can be checked:
+# one matrix. Such a map is *linear*: it sends a sum to the sum of what it makes of the parts. That can be checked:
 
 # %%
 def twelve_layers(x):
@@ -176,10 +176,10 @@ prove_equal(of_sum, sum_of, tolerance=1e-4, what="f(a + b) and f(a) + f(b)")
 # %% [markdown]
 # ## 2 The idea in one picture
 #
-# Here is where the two missing things go. Read it from the bottom. The thick line is the **residual
-# stream**: one vector per word, on its way from the embedding to the output. Attention reads the stream and adds what
-# it found. The feed-forward network reads the stream and adds what it computed. Nothing is replaced. Norms keep the
-# sizes in hand; the two wirings differ in where they are.
+# Here is where the two missing things go. Read it from the bottom. The thick line is the **residual stream**: one
+# vector per word, on its way from the embedding to the output. Attention reads the stream and adds what it found. The
+# feed-forward network reads the stream and adds what it computed. Nothing is replaced. Norms keep the sizes in hand;
+# the two *wirings*, pre-norm and post-norm, differ in where the norms are.
 
 # %%
 figures.block()
@@ -211,8 +211,8 @@ figures.block()
 # way around $f'$. Take twelve layers, each with the slope 0.1. Without residuals, the slope of all together is
 # $0.1^{12}$, a millionth of a millionth. With residuals it is $1.1^{12} = 3.1$.
 #
-# An addition needs two vectors of one length, so $f$ must lead from $d$ dimensions back to $d$. The same twelve layers,
-# with the same weights, as additions:
+# An addition needs two vectors with the same number of entries, so $f$ must lead from $d$ dimensions back to $d$. Here
+# are the same twelve layers, with the same weights, as additions:
 
 # %%
 x, added = sent, [sent]
@@ -232,13 +232,13 @@ plots.lines(
     ylabel="fraction that tells words apart",
     yscale="log", marker="o",
     alt="The fraction that tells words apart on a logarithmic axis. Without residual it falls to one "
-    "in ten million within four layers and stays there. With it, it stays between 1 and 0.01 "
-    "over twelve layers.",
+    "in ten million within four layers and stays there. With it, it falls slowly, from 0.7 "
+    "to below 0.1 over twelve layers.",
 )
 
 # %% [markdown]
-# There is another way to say it: a residual layer starts with a *bias toward the identity*. To pass on what it got, it
-# has to learn nothing but a small $f$; a bare layer would have to learn the identity matrix.
+# In other words, a residual layer has a *bias toward the identity*. To pass on what it got, it only has to keep $f$
+# small; a bare layer would have to learn the identity matrix.
 #
 # Back to the figure. The words still drift together, since each layer adds some of the common average. But they drift
 # slowly, and now the gradient arrives. How large is it, compared with a model that has no layer at all, where the
@@ -254,7 +254,8 @@ print("size of the stream's entries after 0, 4, 8, 12 layers:", *sizes)
 
 # %% [markdown]
 # It arrives too well: with each layer it grows. So does the stream. Every addition makes the vectors longer; longer
-# vectors make larger scores; larger scores make the softmax hard (lesson 03). Something has to keep the size in hand.
+# vectors make larger scores; larger scores make the lookup hard, until one key takes everything (lesson 03). Something
+# has to keep the size in hand.
 
 # %% [markdown]
 # ### 3.2 Layer normalization
@@ -335,8 +336,8 @@ for name, norm in {"batch norm": batch_norm, "layer norm": without_gain}.items()
 #
 # $$\text{rms}(x) = \text{gain} \odot \frac{x}{\sqrt{\frac{1}{d}\sum_i x_i^2 + \epsilon}}$$
 #
-# One sum fewer, and no bias. They found that models train as well with it, in less time; Llama and many others use it
-# (lesson 16). On a vector whose mean is 0 both are the same.
+# That saves one sum and the bias. They found that models train as well with it, in less time; Llama and many others use
+# it (lesson 16). On a vector whose mean is 0 both are the same.
 
 # %%
 def rms_norm(x, gain, eps=1e-6):  # x (..., d_model); gain (d_model,)
@@ -350,8 +351,8 @@ as_layer_norm = layer_norm(centered, gain, bias=0.0, eps=1e-6)
 prove_equal(rms_norm(centered, gain), as_layer_norm, what="Both norms at mean 0")
 
 # %% [markdown]
-# As modules that learn the gain, which torch calls `weight`, and the bias. Layer norm calls torch's function, which
-# does all the steps in one go.
+# Here are both as modules that learn the gain, which torch calls `weight`, and layer norm's bias. `LayerNorm` calls
+# torch's function, which does all the steps in one go.
 
 # %% tags=["recorded"]
 class LayerNorm(nn.Module):
@@ -451,9 +452,9 @@ plots.lines(
 # ### 3.4 Dropout
 #
 # We have all parts that compute. One more acts in training only. **Dropout** sets a random part of the entries to 0, so
-# that the model cannot rely on any single number. The rest is divided by the fraction that is kept: then the expected
-# value stays the same, and nothing has to change when dropout is switched off. With $p = 0.5$, the numbers 1, 2, 3, 4
-# may become 0, 4, 6, 0, or 2, 0, 0, 8.
+# that the model cannot rely on any single number. The rest is divided by the fraction that is kept, so that the
+# expected value stays the same, and nothing has to change when dropout is switched off. With $p = 0.5$, the numbers 1,
+# 2, 3, 4 may become 0, 4, 6, 0, or 2, 0, 0, 8.
 #
 # In the block, dropout acts on the *branch*, before the addition. On the stream it would erase what earlier layers have
 # written.
@@ -549,20 +550,20 @@ figures.stream(
     alt="Two stacked bar charts, for pre-norm and post-norm: the length of one word's stream at the "
     "input and after each of twelve sub-layers, divided into embedding, attention and feed-forward. "
     "In pre-norm the bars grow from 9 to 20, and the embedding's part falls slowly from 9 to 2.5. In "
-    "post-norm all bars but the first are 8 high, and nothing of the embedding is left after seven "
+    "post-norm all bars but the first are 8 high, and nothing of the embedding is left after eight "
     "sub-layers.")
 
 # %% [markdown]
-# In pre-norm what came in is still there, as one part of a growing sum: the embedding stays as it is, only the sum
-# turns away from it. In post-norm each norm sets the length to $\sqrt{64} = 8$: it rescales the whole sum, and with it
-# everything that came in earlier.
+# In pre-norm what came in is still there, as one part of a growing sum: the embedding stays as it is. Its bar shrinks
+# only because the sum turns away from it. In post-norm each norm sets the length to $\sqrt{64} = 8$: it rescales the
+# whole sum, and with it everything that came in earlier.
 
 # %% [markdown]
 # ## 4 See it work: take out one part at a time
 #
 # We have a block. What is missing is evidence that it needs each of its parts. The task: guess the next character of
 # English text, with six blocks between an embedding and a prediction. (Lesson 10 is about such models.) Pre-norm hands
-# on a stream that no norm has touched, so it gets one more norm at the very end.
+# on a stream that no norm has touched, so it gets one more norm at the very end, and so do *no residual* and *no norm*.
 
 # %% tags=["recorded"]
 class CharacterModel(nn.Module):
@@ -645,7 +646,7 @@ class TwoWirings(TransformerBlock):  # wiring: one for each sub-layer
 
 
 # %% [markdown]
-# The training is the same for all.
+# The training is the same for every candidate.
 
 # %% tags=["recorded"]
 def train(wiring, block=TransformerBlock, blocks=6, lr=3e-3, seed=0, steps=600):
@@ -714,9 +715,15 @@ means = {}
 for name, rates in recorded["parts"].items():
     rate = min(rates, key=lambda rate: mean_curve(rates[rate])[-1])
     means[f"{name}, {rate}"] = (steps, mean_curve(rates[rate]))
+parts = ("whole block", "no residual", "no norm", "no feed-forward",
+         "no feed-forward, 18 blocks", "post-norm", "neither")
+colors = dict(zip(parts, plots.PALETTE, strict=True))
+colors["pre-norm"] = colors["whole block"]  # two names for one model
 level = {"frequency": ([50, 600], [by_frequency] * 2), "pairs": ([50, 600], [by_pairs] * 2)}
 plots.lines(
     means | level, dashed=list(level), width=8.2, height=4.2,
+    colors={name: colors[name.rpartition(", ")[0]] for name in means}
+    | dict.fromkeys(level, "#6b6b6b"),
     title="Only the whole block clearly beats a table of pairs", xlabel="training step",
     ylabel="loss (nats), mean of 50 steps",
     alt="Loss curves over 600 steps, with the learning rate of each. At the end: "
@@ -726,10 +733,10 @@ plots.lines(
 
 # %% [markdown]
 # Without the residuals or the norms, the model learns the characters' frequencies and hardly more, in 600 steps and at
-# either rate. Without the feed-forward networks it learns, but later, and at the better rate it ends where the table of
-# pairs is; three times as many attention layers get hardly further. Our explanation: it can look things up, but it can
-# do little with what it finds. Only the whole block, at 0.003, is clearly better than the pairs with every seed, so
-# only there we see that more than the last character is used.
+# either rate. Without the feed-forward networks it learns, but more slowly, and at the better rate it only just reaches
+# the table of pairs; three times as many attention layers get no further on average. Our explanation: it can look
+# things up, but it can do little with what it finds. Only the whole block, at 0.003, is clearly better than the pairs
+# with every seed, so only there do we see that it uses more than the last character.
 
 # %% [markdown]
 # ## 5 Break it: the gradient in each layer
@@ -757,22 +764,22 @@ for name, wiring in progress(wirings.items(), "gradients"):
     gradient[name] = gradient_of_blocks(wiring)
 
 # %% [markdown]
-# Each gradient travels from the output, at block 16, down to the input. Decide first: without norms, does it grow or
-# shrink on its way? And without residuals as well?
+# The gradient travels from the output, at block 16, down to the input. Decide first: without norms, does it grow or
+# shrink on its way? And with neither norms nor residuals?
 
 # %% jupyter={"source_hidden": true}
 plots.lines(
-    {name: gradient[name].tolist() for name in wirings},
-    title="Without norms gradients explode, without residuals as well they vanish",
-    xlabel="block (16 is next to the output)", ylabel="gradient norm", yscale="log", width=7.2,
+    {name: (range(16), gradient[name].tolist()[::-1]) for name in wirings}, colors=colors,
+    title="No norms: the gradient grows. No residuals either: it shrinks",
+    xlabel="blocks back from the output", ylabel="gradient norm", yscale="log", width=7.2,
     alt="Gradient norm of each of 16 blocks on a logarithmic axis. No norm: from about 1 at the "
     "output up to over 10,000 at the input. Neither: from about 1 at the output down to below 0.001 "
     "at the input. Pre-norm, post-norm and no residual all stay between 0.4 and 6.",
 )
 
 # %% [markdown]
-# The residual alone lets gradients explode on their way down, and the bare stack lets them vanish. But with norms and
-# no residuals they keep their size. So the gradient's size is not what stops that model. Is it section 1's collapse?
+# With residuals but no norms, gradients explode on their way down; with neither, they vanish. But with norms and no
+# residuals they keep their size. So the gradient's size is not what stops that model. Is it section 1's collapse?
 # Measure the fraction that tells words apart, from the input to the sixth block, before training:
 
 # %%
@@ -791,7 +798,7 @@ predict("residual-where", "Rate 0.001, one residual per block: which lets it lea
         "attention", "the feed-forward network", "either", "it takes both")
 
 # %% [markdown]
-# The same record has these three, and the fraction apart after the last block, *after* training:
+# The same record has these three, with the fraction that tells words apart after the last block, *after* training:
 
 # %%
 for name, rates in recorded["residual"].items():
@@ -803,24 +810,25 @@ predicted("residual-where", "attention")
 # %% [markdown]
 # At 0.001 it comes out as predicted, with every seed: around attention the model learns, and its words stay apart;
 # around the feed-forward network it does not, and they become alike. Without attention six layers need no residual at
-# all, so depth as such does not stop the learning. It is averaging without a way around. (At 0.003 attention's residual
-# alone is not enough with any seed: the second one helps as well.)
+# all, so depth as such does not stop the learning (those models even end a little lower, at 2.52). It is averaging
+# without a way around that does. (At 0.003 attention's residual alone is not enough with any seed: the second one helps
+# as well.)
 #
 # Where the norm goes matters less, but it matters:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 for name in ("pre-norm", "post-norm"):
     first, last = gradient[name][0], gradient[name][-1]
     print(f"{name:9} gradient of the first block {first:.1f}, of the last {last:.1f}")
 
 # %% [markdown]
-# In pre-norm the last block's gradient is only half of the first's; in post-norm it is a little larger than the
+# In pre-norm the last block's gradient is only about half the first's; in post-norm it is a little larger than the
 # first's, and four times pre-norm's. Xiong et al. (2020, theorem 1) derived how the last block's gradient depends on
 # the number $L$ of blocks: in post-norm it does not; in pre-norm it shrinks like $1/\sqrt{L}$, because the stream,
 # which the last norm divides by its size, has grown like $\sqrt{L}$. Whether that hurts, training must show: it is the
 # question of lesson 07.
 #
-# ### The landscape, with residuals and without
+# ### The landscape, with residuals and without (second reading)
 #
 # A gradient is the slope at one point. What does the land around it look like? Li et al. (2018) draw it: take the
 # weights, choose two random directions, and compute the loss on a grid of small moves along both. So that large and
@@ -836,15 +844,16 @@ for name, wiring in {"with residuals": pre_norm, "without": no_residual}.items()
 some_text = batch_of_text(32)
 figures.loss_landscapes(
     fresh, lambda model: loss_of(model, *some_text),
-    title="Before training: a bowl with residuals, uneven ground without",
+    title="One start, one plane: a bowl with residuals, uneven ground without",
     alt="Two maps of the loss around random start weights, which a cross marks. With residuals the "
-    "level lines are rings around one low place. Without residuals they are ragged.",
+    "level lines are rings around one low place. Without residuals they are ragged, with "
+    "a second dent.",
 )
 
 # %% [markdown]
-# With residuals there is one bowl. Without, the lines are ragged. That is the paper's point, made with trained, deep
-# image networks, where it is far more drastic. Be careful with such maps, though: this is one start, two directions out
-# of 79,000, and a coarse grid.
+# With residuals there is one bowl. Without, the lines are ragged, and there is a second, small dent. That is the
+# paper's point, made with trained, deep image networks, where the contrast is far more drastic. Be careful with such
+# maps, though: this is one start, two directions out of 79,000, and a coarse grid.
 
 # %% [markdown]
 # ## 6 Your own file
@@ -916,7 +925,8 @@ show_source(library.TransformerBlock.forward, library.TransformerBlock.residual)
 #
 # $$4d^2 + 8d^2 = 12 d^2$$
 #
-# Two thirds of a block are feed-forward. Biases and norms add $13 d$, which is next to nothing. Count:
+# Two thirds of a block's parameters are feed-forward. Biases and norms add $13 d$, which is next to nothing. Count
+# them:
 
 # %%
 def count_parameters(module):
@@ -1018,9 +1028,10 @@ for d in (64, 512, 1024):
 # - Layer norm works on one word at a time: mean 0, variance 1 (biased), then a learned gain and bias. RMS norm leaves
 #   out the mean and the bias.
 # - The feed-forward network computes, word by word, and holds two thirds of the $12d^2$ parameters.
-# - Without residuals or without norms a stack of six learns the characters' frequencies and hardly more. A residual
-#   around attention keeps words apart; without attention none is needed. The whole block beats a table of pairs.
-# - Your block is in `my_transformer.py`, and it is torch's.
+# - Without residuals or without norms a stack of six learns the characters' frequencies and hardly more. At the lower
+#   rate, a residual around attention is enough to keep words apart; without attention none is needed. The whole block
+#   beats a table of pairs.
+# - Your block is in `my_transformer.py`, and it computes what torch's does.
 #
 # **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), sections 3.1, 3.3 and 5.4. He et
 # al. 2016, *Deep Residual Learning*, [arXiv:1512.03385](https://arxiv.org/abs/1512.03385), section 3. Ba et al. 2016,
