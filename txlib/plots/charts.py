@@ -180,7 +180,7 @@ def landscapes(surfaces: Mapping[str, Sequence[Sequence[float]]], *, title: str,
         title: what to see. alt: the same for a reader who cannot see it.
     """
     every = np.concatenate([np.ravel(surface) for surface in surfaces.values()])
-    levels = MaxNLocator(16, steps=[1, 2, 5, 10]).tick_values(every.min(), every.max())
+    levels = MaxNLocator(24, steps=[1, 2, 5, 10]).tick_values(every.min(), every.max())
     with drawing():
         figure, all_axes = panels(len(surfaces), width=1.2 + 3.1 * len(surfaces), height=3.6, sharey=True)
         for axes, (name, surface) in zip(all_axes, surfaces.items(), strict=True):
