@@ -802,14 +802,14 @@ predict(
 )
 
 # %% [markdown]
-# Each length is measured 30 times; the fastest counts. What does each doubling do to the time, where the square says
+# Each length is measured 10 times; the fastest counts. What does each doubling do to the time, where the square says
 # 4.0?
 
 # %% tags=["nbval-ignore-output"]
 import time
 
 
-def milliseconds(n, repeats=30):
+def milliseconds(n, repeats=10):
     q = k = v = torch.randn(1, 8, n, d)  # (batch, heads, n, d_k)
     times = []
     for _ in range(repeats):

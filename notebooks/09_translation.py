@@ -318,7 +318,7 @@ for index in shown[:4]:
 #
 # ### 3.2 BLEU, by hand
 #
-# We need a number. **BLEU** (Papineni et al. 2002; lesson 02 took it ready-made) compares a translation, the
+# We need a number. **BLEU** (Papineni et al. 2002; lesson 02 named it) compares a translation, the
 # *hypothesis*, with a human's, the *reference*. It counts **n-grams**, runs of $n$ words. First: what is a word? The
 # rule of WMT, the yearly contest in machine translation, is called *13a* and separates most punctuation marks (not
 # hyphens or apostrophes).
