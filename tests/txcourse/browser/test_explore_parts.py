@@ -51,7 +51,7 @@ def test_rotary_turns_as_txlib_does_and_only_the_distance_counts(shown):
     page.keyboard.press("ArrowLeft")
     assert turned_by_txlib(page) != first
     page.keyboard.press("ArrowRight")
-    page.get_by_label("move both together").check()
+    page.get_by_role("checkbox", name="move both together").check()
     query = page.get_by_label("query at position")
     query.focus()
     for _ in range(5):
