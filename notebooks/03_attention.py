@@ -753,8 +753,9 @@ plots.mask(
 )
 
 # %% [markdown]
-# Combine some yourself. The view begins with the fifth mask and shows the line of code that you would write. How must
-# the three rules be combined so that the first word also sees the future, and no other word does?
+# Combine some yourself. The view begins with the fifth mask (its still picture has a window of 4) and shows the line of
+# code that you would write. How must the three rules be combined so that the first word also sees the future, and no
+# other word does?
 
 # %%
 explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)

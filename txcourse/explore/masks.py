@@ -37,8 +37,21 @@ def masks(mask: Mask, length: int = 16) -> View:
     title = "Join rules: who may look at whom?"
     said = mask.to_dict()
     data = {"terms": _terms(said), "length": length, "far": FAR}
-    still = matrices.mask(mask, length, title=title)
+    still = matrices.mask(Mask.from_dict(_wider(said)), length, title=title)  # not what the lesson has just drawn
     return View(still, "masks", data, title=title)
+
+
+def _wider(mask: dict[str, Any]) -> dict[str, Any]:
+    """The same rules, the first number in them doubled."""
+    wider = dict(mask)
+    for name, value in mask.items():
+        if isinstance(value, dict):
+            wider[name] = _wider(value)
+        elif type(value) is int:
+            wider[name] = 2 * value
+        if wider[name] != value:
+            break
+    return wider
 
 
 def _terms(mask: dict[str, Any]) -> list[dict[str, Any]]:
