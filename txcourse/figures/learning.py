@@ -144,10 +144,12 @@ def guessing_game(
         figure, (axes,) = panels(width=10.0, height=3.8)
         axes.set(xlim=(-0.8, 10.8), ylim=(-0.5, 3.7), aspect="equal")
         axes.axis("off")
+        side, left, bottom = 2.4 / sentences, 8.3, 0.2
         heads = {
             0: "English word:\nquery q",
             2.5: "German words:\nkeys and values",
             5: "mixture of values;\nits product with q",
+            left + 1.2: "one logit per pair;\npartners: the diagonal",
         }
         for x, head in heads.items():
             axes.text(x, 3.65, head, ha="center", va="top", fontsize=9, color=GRAY)
@@ -163,7 +165,6 @@ def guessing_game(
             box(axes, 5, y, 0.7, 0.28, "found · q", PALETTE[3], alpha=0.4, fontsize=9)
             arrow(axes, (5.5, y), (6.5, 1.4), width=1)
         box(axes, 6.9, 1.4, 0.6, 0.28, "mean", PALETTE[3], alpha=0.6)
-        side, left, bottom = 2.4 / sentences, 8.3, 0.2
         for row in range(sentences):
             for column in range(sentences):
                 corner = (left + side * column, bottom + side * (sentences - 1 - row))
@@ -171,15 +172,6 @@ def guessing_game(
                 axes.add_patch(Rectangle(corner, side, side, alpha=0.6, facecolor=color, edgecolor="white"))
         middle = side * (sentences // 2 + 0.5)  # of a cell on the diagonal
         arrow(axes, (7.3, 1.4), (left + middle, bottom + 2.4 - middle), color="black")
-        axes.text(
-            left + 1.2,
-            3.65,
-            "one logit per pair;\npartners: the diagonal",
-            ha="center",
-            va="top",
-            fontsize=9,
-            color=GRAY,
-        )
         axes.text(left + 1.2, bottom - 0.1, "German sentence", ha="center", va="top", fontsize=9)
         axes.text(left + 2.5, bottom + 1.2, "English sentence", rotation=90, ha="left", va="center", fontsize=9)
         headline(figure, title)

@@ -4,8 +4,10 @@ import base64
 from html import escape
 from pathlib import Path
 
+from txlib.plots.picture import PALETTE
+
 STILLS = {"1": "Turn a query.", "2": "Watch a translator look back.", "4": "Which of the two models is useless?"}
-COLORS = {1: "#0072b2", 2: "#d55e00", 3: "#009e73", 4: "#cc79a7"}  # of the parts
+COLORS = dict(enumerate(PALETTE[:4], start=1))  # of the parts
 BOXES = (  # part, left, top, width, text; in rows from the input at the bottom to what is written at the top
     (1, 215, 10, 100, "translate"),
     (2, 325, 10, 90, "continue"),

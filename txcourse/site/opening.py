@@ -72,8 +72,9 @@ def put_questions(name: str, notebook: Any, repository: str) -> None:
 
 def question(repository: str, name: str, title: str, section: str) -> str:
     """A line with a link to the form of .github/ISSUE_TEMPLATE/lesson.yml."""
+    owner, project = github(repository)
     filled = {"template": "lesson.yml", "title": f"{title}: {section}", "where": f"{name}, section {section}"}
-    url = f"{repository.removesuffix('/').removesuffix('.git')}/issues/new?{urlencode(filled)}"
+    url = f"https://github.com/{owner}/{project}/issues/new?{urlencode(filled)}"
     return f'<p class="question"><a href="{escape(url)}">Something wrong here?</a></p>'
 
 

@@ -125,7 +125,7 @@ class Grades(Ledger):
         They show the marks given until `marks_read`; by default until now.
         """
         with self.transaction(write=True) as connection:
-            insert(connection, FINISHED, run=run, **({"time": marks_read} if marks_read else {}))
+            insert(connection, FINISHED, run=run, time=marks_read or now())
 
     def add(self, run: int, result: Result) -> None:
         """Write down one graded submission, whole or not at all."""
