@@ -142,7 +142,7 @@ class BlockConfig(Config):
         Args:
             options: of attention: kv_heads, head_dim, value_dim, qk_norm, mechanism, cross_mechanism, mask,
                 attention_bias, attention_dropout, attention_scale; of feed-forward: activation, and with experts
-                top_k, capacity_factor, normalize, balance, jitter; of norms: norm, norm_eps, norm_first (False for
+                the fields of `MixtureConfig`; of norms: norm, norm_eps, norm_first (False for
                 post-norm); bias, of all three; position, by its name, such as "rotary"; and any field of `BlockConfig`.
 
         Raises:

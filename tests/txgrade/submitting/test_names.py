@@ -3,7 +3,6 @@
 import contextlib
 import signal
 import tempfile
-import time
 import unicodedata
 from pathlib import Path
 

@@ -4,12 +4,16 @@ import copy
 
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import shake
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssTopKRouter
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeSparseMoeBlock
 
 from txlib.layers import BlockConfig, FeedForward, MixtureConfig, MixtureOfExperts, TransformerBlock
 from txlib.layers.moe import load_balancing_loss, within_capacity
@@ -55,6 +59,95 @@ def test_equals_a_loop(top_k, capacity_factor):
     assert model.routing.drop_rate == pytest.approx(dropped, abs=1e-6)
     if capacity_factor == 0.3:
         assert dropped > 0
+
+
+def drawn(theirs):
+    """One of transformers' layers, which alone is not initialized, with weights in eval mode."""
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return theirs.eval()
+
+
+def network(ours, up, gate, down):
+    ours.load_state_dict({"up_proj.weight": up, "gate_proj.weight": gate, "down_proj.weight": down})
+
+
+def same_weights(ours, theirs, shared):
+    """Load the weights of one of transformers' layers, which holds all experts in one tensor."""
+    ours.router.weight.copy_(theirs.gate.weight)
+    for expert, both, down in zip(ours.experts, theirs.experts.gate_up_proj, theirs.experts.down_proj, strict=True):
+        gate, up = both.chunk(2)
+        network(expert, up, gate, down)
+    network(ours.shared, shared.up_proj.weight, shared.gate_proj.weight, shared.down_proj.weight)
+
+
+SIZES = {"hidden_size": 6, "moe_intermediate_size": 10, "num_experts_per_tok": 3, "hidden_act": "silu"}
+OURS = {"d_ff": 10, "experts": 8, "top_k": 3, "activation": "swiglu", "bias": False}
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(("groups", "top_groups"), [(1, 1), (4, 2), (2, 1)])
+@torch.no_grad()
+def test_sigmoid_router_with_groups_equals_deepseeks(normalize, groups, top_groups):
+    config = transformers.DeepseekV3Config(
+        **SIZES,
+        n_routed_experts=8,
+        n_shared_experts=2,
+        n_group=groups,
+        topk_group=top_groups,
+        norm_topk_prob=normalize,
+        routed_scaling_factor=2.5,
+    )
+    theirs = drawn(DeepseekV3MoE(config))
+    theirs.gate.e_score_correction_bias.normal_()
+    ours = MixtureOfExperts(
+        MixtureConfig(
+            **OURS,
+            normalize=normalize,
+            router="sigmoid",
+            choice_bias=True,
+            expert_groups=groups,
+            top_groups=top_groups,
+            routed_scale=2.5,
+            shared_d_ff=20,
+        ),
+        6,
+    ).eval()
+    same_weights(ours, theirs, theirs.shared_experts)
+    x = torch.randn(3, 7, 6)
+    before = ours(x)
+    ours.choice_bias.copy_(theirs.gate.e_score_correction_bias)
+    assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(ours(x), before, atol=1e-3) and "choice_bias" in ours.state_dict()
+    assert_close(ours.routing.probabilities.sum(-1), torch.ones(21))
+    if groups == 1:  # an expert with a much higher bias is chosen by all, at its own weight
+        ours.choice_bias[5] += 10
+        ours(x)
+        assert (ours.routing.chosen[:, 0] == 5).all() and ours.routing.weights.max() <= 2.5
+
+
+@torch.no_grad()
+def test_shared_network_with_a_gate_equals_qwens():
+    config = transformers.Qwen2MoeConfig(**SIZES, num_experts=8, shared_expert_intermediate_size=12)
+    theirs = drawn(Qwen2MoeSparseMoeBlock(config))
+    ours = MixtureOfExperts(MixtureConfig(**OURS, normalize=False, shared_d_ff=12, shared_gate=True), 6).eval()
+    same_weights(ours, theirs, theirs.shared_expert)
+    ours.shared_gate.weight.copy_(theirs.shared_expert_gate.weight)
+    x = torch.randn(3, 7, 6)
+    assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_router_bias_equals_gpt_oss():
+    """A softmax over the chosen scores is one over all, made to sum to 1 again."""
+    config = transformers.GptOssConfig(hidden_size=6, num_local_experts=8, num_experts_per_tok=3)
+    theirs = drawn(GptOssTopKRouter(config))
+    ours = MixtureOfExperts(MixtureConfig(**OURS, router_bias=True), 6)
+    ours.router.load_state_dict(theirs.state_dict())
+    x = torch.randn(21, 6)
+    _, weights, chosen = theirs(x)
+    routing = ours.route(x)
+    assert_close(routing.weights, weights) and torch.equal(routing.chosen, chosen)
 
 
 def test_all_experts_alike_are_one_network():
@@ -107,7 +200,11 @@ def test_first_come_first_served():
 
 
 def test_every_weight_that_is_used_gets_a_gradient():
-    for config in ({"experts": 3, "top_k": 1}, {"experts": 3, "top_k": 2}):
+    for config in (
+        {"experts": 3, "top_k": 1},
+        {"experts": 3, "top_k": 2},
+        {"experts": 3, "router": "sigmoid", "router_bias": True, "shared_d_ff": 5, "shared_gate": True},
+    ):
         model = make(**config)
         model(torch.randn(4, 9, 6, dtype=torch.float64)).square().sum().backward()
         assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters())
@@ -167,6 +264,12 @@ def test_a_model_adds_the_loss_while_training_only():
         ({"experts": 2, "top_k": 0}, "top_k=0 must be from 1"),
         ({"experts": 2, "capacity_factor": 0.0}, "capacity_factor=0.0 must be above 0"),
         ({"experts": 2, "balance": -1.0}, "balance=-1.0 must be at least 0"),
+        ({"experts": 2, "router": "tanh"}, "router='tanh' is unknown; choose 'softmax' or 'sigmoid'"),
+        ({"experts": 4, "expert_groups": 3}, "experts=4 is not divisible by expert_groups=3"),
+        ({"experts": 4, "expert_groups": 2, "top_groups": 3}, "top_groups=3 must be from 1 to expert_groups=2"),
+        ({"experts": 4, "expert_groups": 4}, "top_k=2 must be from 1 to experts=1, those of top_groups=1 groups"),
+        ({"experts": 2, "shared_d_ff": 0}, "shared_d_ff=0 must be at least 1"),
+        ({"experts": 2, "shared_gate": True}, "set shared_d_ff to its width"),
     ],
 )
 def test_refused(config, words):
