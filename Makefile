@@ -36,7 +36,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n a
 
 test: $(VENV)/installed-dev ## Check the code, then run every test, lesson and exercise
 	@$(MAKE) --no-print-directory lint ARGS=
-	$(PYTEST) $(ARGS)
+	$(PYTEST) --durations=60 --durations-min=15 $(ARGS)
 
 test-fast: $(VENV)/installed-dev ## Run the library's fast tests
 	$(PYTEST) -m "not slow" $(or $(ARGS),tests/txlib tests/test_imports.py)

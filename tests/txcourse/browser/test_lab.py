@@ -1,4 +1,4 @@
-"""A learner's first hour: open the course, run lesson 03, give a wrong and then a right answer in exercise 03."""
+"""A learner's first hour: open the course, run a lesson, give a wrong and then a right answer in exercise 03."""
 
 import pytest
 
@@ -21,9 +21,9 @@ def test_the_course_opens_at_its_start(page, lab, screenshots):
     assert page.locator(".jp-Dialog, .jp-toastContainer").count() == 0, "Lab asks something before the course begins"
 
 
-def test_lesson_03_runs_and_shows_its_figures(notebook, page, course, screenshots):
-    original = (course / "notebooks/03_attention.ipynb").read_bytes()
-    lesson = notebook("notebooks/03_attention.ipynb")
+def test_a_lesson_runs_and_shows_its_figures(notebook, page, course, screenshots):
+    original = (course / "notebooks/34_flash.ipynb").read_bytes()
+    lesson = notebook("notebooks/34_flash.ipynb")
     assert lesson.run_all()
     outputs = [output for cell in lesson.cells() for output in cell["outputs"]]
     assert not [output for output in outputs if output["output_type"] == "error"]
@@ -38,8 +38,8 @@ def test_lesson_03_runs_and_shows_its_figures(notebook, page, course, screenshot
     assert page.locator(".jp-Notebook:visible mjx-container").count() > 10
     assert page.locator(".jp-Dialog").count() == 0
     lesson.save()
-    assert (course / "my_work/notebooks/03_attention.ipynb").read_bytes() != original
-    assert (course / "notebooks/03_attention.ipynb").read_bytes() == original, "the course's own file has changed"
+    assert (course / "my_work/notebooks/34_flash.ipynb").read_bytes() != original
+    assert (course / "notebooks/34_flash.ipynb").read_bytes() == original, "the course's own file has changed"
     for number in range(images.count()):
         images.nth(number).scroll_into_view_if_needed()
         page.screenshot(path=screenshots / f"lesson-figure-{number + 1}.png")
