@@ -25,6 +25,7 @@ from txlib.attention.cache import (
 )
 from txlib.attention.compressed import MemoryCompressedAttention, MemoryCompressedConfig
 from txlib.attention.conformance import MechanismReport, check_mechanism
+from txlib.attention.delta import delta_rule
 from txlib.attention.dense import DenseAttention, DenseConfig
 from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
 from txlib.attention.functional import attention, attention_weights
@@ -139,6 +140,7 @@ __all__ = [
     "blocks",
     "causal",
     "check_mechanism",
+    "delta_rule",
     "dilated",
     "documents",
     "strided_keys",

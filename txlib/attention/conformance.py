@@ -13,7 +13,7 @@ from txlib.attention.mechanism import MechanismConfig, MechanismError
 
 @dataclass(frozen=True)
 class MechanismReport:
-    """What `check_mechanism` found.
+    """What `check_mechanism` or `check_mixer` found.
 
     kept: rules that hold wherever the mechanism refuses nothing; refused: what it said when it refused; skipped: rules
     that could not be tried, as it refuses all they need; exceptions: rules that were left out → the reason given.
@@ -26,7 +26,8 @@ class MechanismReport:
     exceptions: dict[str, str]
 
     def __str__(self) -> str:
-        lines = [f"{self.name} keeps {len(self.kept)} of {len(RULES)} rules"]
+        tried = len(self.kept) + len(self.skipped) + len(self.exceptions)
+        lines = [f"{self.name} keeps {len(self.kept)} of {tried} rules"]
         lines += [f"  kept      {rule}" for rule in self.kept]
         lines += [f"  skipped   {rule}" for rule in self.skipped]
         lines += [f"  exception {rule}: {reason}" for rule, reason in self.exceptions.items()]

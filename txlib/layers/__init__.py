@@ -2,6 +2,7 @@
 
 from txlib.layers.block import CrossBlock, TransformerBlock
 from txlib.layers.config import AttentionConfig, BlockConfig, MixerConfig
+from txlib.layers.conformance import check_mixer
 from txlib.layers.convolution import Convolution, receptive_field
 from txlib.layers.embedding import TokenEmbedding
 from txlib.layers.feedforward import FeedForward, FeedForwardConfig
@@ -31,6 +32,7 @@ from txlib.layers.position_config import (
     SkewedConfig,
     make_position,
 )
+from txlib.layers.recurrent import DeltaConfig, GatedDeltaNet, Mamba2, Mamba2Config
 
 __all__ = [
     "AlibiConfig",
@@ -39,12 +41,16 @@ __all__ = [
     "BucketConfig",
     "Convolution",
     "CrossBlock",
+    "DeltaConfig",
     "FeedForward",
     "FeedForwardConfig",
+    "GatedDeltaNet",
     "LayerNorm",
     "LearnedConfig",
     "LearnedPosition",
     "LongformerConfig",
+    "Mamba2",
+    "Mamba2Config",
     "MixerConfig",
     "MixtureConfig",
     "MixtureOfExperts",
@@ -64,6 +70,7 @@ __all__ = [
     "SkewedConfig",
     "TokenEmbedding",
     "TransformerBlock",
+    "check_mixer",
     "fourier_features",
     "grid_positions",
     "make_position",

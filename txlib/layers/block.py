@@ -37,8 +37,10 @@ class TransformerBlock(nn.Module):
         if cross:
             self.cross_attention = make_attention(config, replace(layer, cross=True))
             self.add_norms("cross_attention")
-        self.feed_forward = config.ffn.make(config.d_model)
-        self.add_norms("feed_forward")
+        self.feed_forward: Any = None
+        if config.ffn is not None:
+            self.feed_forward = config.ffn.make(config.d_model)
+            self.add_norms("feed_forward")
         initialize_block(self, zero_output=config.zero_output)
 
     def add_norms(self, name: str) -> None:
@@ -89,7 +91,7 @@ class TransformerBlock(nn.Module):
         x = self.residual(x, attend_self, "self_attention")
         if self.cross_attention is not None:
             x = self.residual(x, attend_memory, "cross_attention")
-        return self.residual(x, self.feed_forward, "feed_forward")
+        return x if self.feed_forward is None else self.residual(x, self.feed_forward, "feed_forward")
 
     def check_global(self, global_attention_mask: Tensor) -> Tensor:
         """Refuse global tokens in a block without projections for them.
@@ -150,6 +152,8 @@ class CrossBlock(nn.Module):
         super().__init__()
         if config.norm.placement != "pre":
             raise ValueError("a CrossBlock normalizes x and the memory before attention: set norm_first=True")
+        if config.ffn is None:
+            raise ValueError("a CrossBlock has a feed-forward network, got ffn=None: give d_ff")
         self.config, self.query_residual = config, query_residual
         self.attention = make_attention(config, LayerContext(cross=True), memory_dim)
         self.query_norm, self.memory_norm = config.norm.make(config.d_model), config.norm.make(memory_dim)
