@@ -27,6 +27,7 @@ from txlib.attention.compressed import MemoryCompressedAttention, MemoryCompress
 from txlib.attention.conformance import MechanismReport, check_mechanism
 from txlib.attention.delta import delta_rule
 from txlib.attention.dense import DenseAttention, DenseConfig
+from txlib.attention.differential import DifferentialAttention, DifferentialConfig
 from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
 from txlib.attention.functional import attention, attention_weights
 from txlib.attention.gated_linear import GatedLinearAttention, GatedLinearConfig
@@ -95,6 +96,8 @@ __all__ = [
     "DecoderCache",
     "DenseAttention",
     "DenseConfig",
+    "DifferentialAttention",
+    "DifferentialConfig",
     "DotAttention",
     "DotConfig",
     "FlashAttention",

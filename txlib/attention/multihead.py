@@ -146,7 +146,7 @@ class MultiHeadAttention(nn.Module):
             if cache is not None:
                 k, v = cache.update(k, v)
         key_offset = 0 if cache is None else cache.length - k.shape[-2]  # a window's cache forgets the first keys
-        mask = self.allowed(mask, own_mask, offset, key_offset, q.shape[-2], k.shape[-2])
+        mask = join_masks(mask, own_mask, offset, key_offset, q.shape[-2], k.shape[-2])
         options: dict[str, Any] = {"cache": cache} if isinstance(cache, StateCache) else {}
         if position_bias is None:
             position_bias = self.position_bias
@@ -178,17 +178,6 @@ class MultiHeadAttention(nn.Module):
         heads = x.view(batch, length, joined // width, width).transpose(1, 2)
         return heads if norm is None else norm(heads)
 
-    def allowed(
-        self, mask: MaskLike, own_mask: Mask | None, offset: int, key_offset: int, query_length: int, key_length: int
-    ) -> MaskLike:
-        """Return both masks as one, for queries from position `offset` and keys from position `key_offset` on."""
-        if isinstance(mask, Tensor):
-            mask = mask[..., key_offset:]
-            if own_mask is None:
-                return mask
-            return mask & own_mask.shift(offset, key_offset).dense(query_length, key_length, device=mask.device)
-        return once(resolve, mask, own_mask, offset, key_offset, key_length)
-
     def check_cache(self, cache: AttentionCache, memory: Tensor | None, own_mask: Mask | None) -> None:
         """Refuse a cache that does not suit the layer.
 
@@ -217,6 +206,18 @@ class MultiHeadAttention(nn.Module):
                 f"the memory has shape {tuple(memory.shape)}, expected (batch, key, memory_dim) = "
                 f"({x.shape[0]}, any, {self.memory_dim})"
             )
+
+
+def join_masks(
+    mask: MaskLike, own_mask: Mask | None, offset: int, key_offset: int, query_length: int, key_length: int
+) -> MaskLike:
+    """Return a call's and a layer's mask as one, for queries from position `offset` and keys from `key_offset` on."""
+    if isinstance(mask, Tensor):
+        mask = mask[..., key_offset:]
+        if own_mask is None:
+            return mask
+        return mask & own_mask.shift(offset, key_offset).dense(query_length, key_length, device=mask.device)
+    return once(resolve, mask, own_mask, offset, key_offset, key_length)
 
 
 def resolve(mask: Mask | None, own_mask: Mask | None, offset: int, key_offset: int, key_length: int) -> Mask | None:

@@ -6,6 +6,7 @@ from txlib.layers.conformance import check_mixer
 from txlib.layers.convolution import Convolution, receptive_field
 from txlib.layers.embedding import TokenEmbedding
 from txlib.layers.feedforward import FeedForward, FeedForwardConfig
+from txlib.layers.latent import LatentAttention, LatentConfig
 from txlib.layers.mixer import LongformerConfig
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts, Routing
 from txlib.layers.norm import LayerNorm, NormConfig, RMSNorm
@@ -45,6 +46,8 @@ __all__ = [
     "FeedForward",
     "FeedForwardConfig",
     "GatedDeltaNet",
+    "LatentAttention",
+    "LatentConfig",
     "LayerNorm",
     "LearnedConfig",
     "LearnedPosition",

@@ -37,9 +37,8 @@ class TransformerBlock(nn.Module):
         if cross:
             self.cross_attention = make_attention(config, replace(layer, cross=True))
             self.add_norms("cross_attention")
-        self.feed_forward: Any = None
-        if config.ffn is not None:
-            self.feed_forward = config.ffn.make(config.d_model)
+        self.feed_forward: Any = config.ffn.make(config.d_model)
+        if self.feed_forward is not None:
             self.add_norms("feed_forward")
         initialize_block(self, zero_output=config.zero_output)
 
@@ -152,12 +151,13 @@ class CrossBlock(nn.Module):
         super().__init__()
         if config.norm.placement != "pre":
             raise ValueError("a CrossBlock normalizes x and the memory before attention: set norm_first=True")
-        if config.ffn is None:
-            raise ValueError("a CrossBlock has a feed-forward network, got ffn=None: give d_ff")
+        if config.ffn.d_ff == 0:
+            raise ValueError("a CrossBlock has a feed-forward network, got d_ff=0; give its width")
         self.config, self.query_residual = config, query_residual
         self.attention = make_attention(config, LayerContext(cross=True), memory_dim)
         self.query_norm, self.memory_norm = config.norm.make(config.d_model), config.norm.make(memory_dim)
-        self.feed_forward, self.feed_forward_norm = config.ffn.make(config.d_model), config.norm.make(config.d_model)
+        self.feed_forward: Any = config.ffn.make(config.d_model)
+        self.feed_forward_norm = config.norm.make(config.d_model)
         initialize_block(self, zero_output=config.zero_output)
 
     def forward(

@@ -96,7 +96,7 @@ class BlockConfig(Config):
     Args:
         d_model: width of the residual stream.
         attention: heads, widths, biases, mechanism and mask.
-        ffn: the feed-forward network, or a `MixtureConfig` for experts; None: the block only mixes positions.
+        ffn: the feed-forward network, or a `MixtureConfig` for experts; with d_ff=0 the block only mixes positions.
         position: how the model encodes positions; every model needs one.
         norm: kind and placement of norms.
         dropout: on the output of each sub-layer (Vaswani et al. 2017, §5.4).
@@ -108,7 +108,7 @@ class BlockConfig(Config):
 
     d_model: int
     attention: AttentionConfig
-    ffn: FeedForwardConfig | None
+    ffn: FeedForwardConfig
     position: PositionConfig | None = None
     norm: NormConfig = NormConfig()
     dropout: float = 0.0
@@ -119,7 +119,7 @@ class BlockConfig(Config):
     def __post_init__(self):
         kinds = {"attention": AttentionConfig, "ffn": FeedForwardConfig, "norm": NormConfig}
         for name, kind in kinds.items():
-            if not isinstance(getattr(self, name), kind) and not (name == "ffn" and self.ffn is None):
+            if not isinstance(getattr(self, name), kind):
                 raise TypeError(
                     f"{name}={getattr(self, name)!r} is no {kind.__name__}; flat options make one: "
                     "BlockConfig.of_sizes(d_model, heads, d_ff, …)"
@@ -136,11 +136,10 @@ class BlockConfig(Config):
             self.replace(layer_pattern=(), **options)
 
     @classmethod
-    def of_sizes(cls, d_model: int, heads: int, d_ff: int | None, **options: Any) -> "BlockConfig":
+    def of_sizes(cls, d_model: int, heads: int, d_ff: int, **options: Any) -> "BlockConfig":
         """Return a block config from sizes, as papers give them, and flat options.
 
         Args:
-            d_ff: width of the feed-forward network; None: there is none.
             options: of attention: kv_heads, head_dim, value_dim, qk_norm, mechanism, cross_mechanism, mask,
                 attention_bias, attention_dropout, attention_scale; of feed-forward: activation, and with experts
                 the fields of `MixtureConfig`; of norms: norm, norm_eps, norm_first (False for
@@ -149,8 +148,7 @@ class BlockConfig(Config):
         Raises:
             TypeError: for an unknown option.
         """
-        ffn = None if d_ff is None else FeedForwardConfig(d_ff=d_ff)
-        groups = {"attention": AttentionConfig(heads=heads), "ffn": ffn, "norm": NormConfig()}
+        groups = {"attention": AttentionConfig(heads=heads), "ffn": FeedForwardConfig(d_ff=d_ff), "norm": NormConfig()}
         return cls(**changed({"d_model": d_model, **groups}, options))
 
     def replace(self, **options: Any) -> "BlockConfig":
@@ -206,13 +204,8 @@ def changed(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, 
     return result
 
 
-def changed_ffn(ffn: FeedForwardConfig | None, options: dict[str, Any]) -> FeedForwardConfig | None:
-    """Return a feed-forward config with options changed; experts make it a mixture, experts=None the plain network.
-
-    Where there is none, only d_ff makes one.
-    """
-    if ffn is None and "d_ff" not in options:
-        return None
+def changed_ffn(ffn: FeedForwardConfig, options: dict[str, Any]) -> FeedForwardConfig:
+    """Return a feed-forward config with options changed; experts make it a mixture, experts=None the plain network."""
     experts = options.get("experts", getattr(ffn, "experts", None))
     kind = FeedForwardConfig if experts is None else MixtureConfig
     old = {field.name: getattr(ffn, field.name) for field in fields(kind) if hasattr(ffn, field.name)}

@@ -23,18 +23,19 @@ GATED = {"reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardConfig(Config):
-    """`FeedForward` in a block's config: d_ff, activation and bias, see there."""
+    """`FeedForward` in a block's config: d_ff, activation and bias, see there. d_ff=0: a block without, as in Mamba."""
 
     d_ff: int
     activation: str = "relu"
     bias: bool = True
 
     def __post_init__(self):
-        check_sizes(d_ff=self.d_ff)
+        if self.d_ff != 0:
+            check_sizes(d_ff=self.d_ff)
 
-    def make(self, d_model: int) -> nn.Module:
-        """Return the network."""
-        return FeedForward(d_model, self.d_ff, activation=self.activation, bias=self.bias)
+    def make(self, d_model: int) -> nn.Module | None:
+        """Return the network; None for d_ff=0."""
+        return None if self.d_ff == 0 else FeedForward(d_model, self.d_ff, activation=self.activation, bias=self.bias)
 
 
 class FeedForward(nn.Module):

@@ -17,9 +17,8 @@ from txlib.attention.cache import StateCache
 from txlib.attention.delta import delta_rule
 from txlib.attention.kernelized import CHUNK, running_sums, visible_keys
 from txlib.attention.masks import MaskLike
-from txlib.attention.masks.shared import once
 from txlib.attention.mechanism import LayerContext, check_divisible, check_sizes, for_each_head, without_autocast
-from txlib.attention.multihead import resolve
+from txlib.attention.multihead import join_masks
 from txlib.layers.config import BlockConfig, MixerConfig
 from txlib.layers.norm import RMSNorm
 
@@ -82,10 +81,7 @@ class StateMixer(nn.Module):
             ValueError: for a mask that is more than causal() and padding, or less than causal().
         """
         name, heads = type(self).__name__, x[:, None]  # (batch, 1, length, d_model)
-        if isinstance(mask, Tensor):
-            mask = mask[..., offset:]
-        elif mask is not None:
-            mask = once(resolve, mask, None, offset, offset, x.shape[1])
+        mask = join_masks(mask, None, offset, offset, x.shape[1], x.shape[1])
         ahead, real = visible_keys(name, mask, heads, heads)
         if ahead and x.shape[1]:
             raise ValueError(f"{name} is causal, and this mask is not: {mask}; add & causal()")
@@ -245,14 +241,9 @@ class Mamba2(StateMixer):
         with without_autocast(x):
             v, k, q = (at_least_float32(part) for part in joined.split(self.widths, dim=-1))
             v = split(v, self.head_dim)
-            out, last = running_sums(
-                *(for_each_head(split(part, self.state_dim), self.heads) for part in (q, k)),
-                step[..., None] * v,
-                0,
-                fade=fade,
-                state=state[0] if state else None,
-                chunk=self.chunk,
-            )
+            q, k = (for_each_head(split(part, self.state_dim), self.heads) for part in (q, k))
+            before = state[0] if state else None
+            out, last = running_sums(q, k, step[..., None] * v, 0, fade=fade, state=before, chunk=self.chunk)
             out = out + self.D[:, None, None] * v
         out = out.transpose(1, 2).flatten(2) * F.silu(self.gate(x))  # (batch, length, heads · head_dim)
         grouped = out.unflatten(-1, (self.groups, -1))
@@ -326,7 +317,7 @@ class DeltaConfig(MixerConfig, name="delta"):
 
 @dataclass(frozen=True, kw_only=True)
 class Mamba2Config(MixerConfig, name="mamba2"):
-    """`Mamba2` in a block's config. With `BlockConfig(ffn=None, …)` the model has no other layers, as in the paper.
+    """`Mamba2` in a block's config. With d_ff=0 the model has no other layers, as in the paper.
 
     Args:
         heads: of values; those of the block's attention unless given.

@@ -175,22 +175,28 @@ def with_memory(model: nn.Module, make: Callable[[], nn.Module], device: torch.d
 
 
 @torch.no_grad()
-def fill(parameters: list[Tensor], tensor: Tensor, layout: str, name: str) -> None:
+def fill(parameters: list[Tensor], tensor: Tensor, layout: str | int, name: str) -> None:
     """Copy a tensor of the file into the parameters that it holds."""
-    lengths = [len(parameter) for parameter in parameters]
+    lengths, groups = [len(parameter) for parameter in parameters], layout if isinstance(layout, int) else 1
     shape = (sum(lengths), *parameters[0].shape[1:])
-    expected = {"same": shape, "transposed": shape[::-1], "row": (1, *shape)}[layout]
+    expected = shape[::-1] if layout == "transposed" else (1, *shape) if layout == "row" else shape
     if tuple(tensor.shape) != expected:
         raise PretrainedError(f"{name} has shape {tuple(tensor.shape)}, {CONFIG} asks for {expected}; correct it")
-    if layout != "same":
-        tensor = tensor.t() if layout == "transposed" else tensor[0]  # t() leaves vectors as they are
-    for parameter, part in zip(parameters, tensor.split(lengths), strict=True):
-        parameter.copy_(part)
+    if layout == "transposed":
+        tensor = tensor.t()  # which leaves vectors as they are
+    elif layout == "row":
+        tensor = tensor[0]
+    sizes = [length // groups for length in lengths]  # of each parameter's part in a group
+    parts = tensor.unflatten(0, (groups, sum(sizes))).split(sizes, dim=1)
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.copy_(part.flatten(0, 1))
 
 
-def joined(parameters: list[Tensor], layout: str) -> Tensor:
+def joined(parameters: list[Tensor], layout: str | int) -> Tensor:
     """Return the tensor in the file's layout."""
-    tensor = torch.cat(parameters) if len(parameters) > 1 else parameters[0]
-    if layout != "same":
-        tensor = tensor.t() if layout == "transposed" else tensor[None]
-    return tensor.cpu().contiguous()
+    groups = layout if isinstance(layout, int) else 1
+    parts = [parameter.unflatten(0, (groups, len(parameter) // groups)) for parameter in parameters]
+    tensor = torch.cat(parts, dim=1).flatten(0, 1)
+    if layout == "transposed":
+        tensor = tensor.t()
+    return (tensor[None] if layout == "row" else tensor).cpu().contiguous()

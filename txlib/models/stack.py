@@ -13,7 +13,6 @@ from txlib.attention import (
     LayerContext,
     Mask,
     MaskLike,
-    MultiHeadAttention,
 )
 from txlib.attention.config import AnyConfig, Config
 from txlib.attention.masks.shared import sharing
@@ -83,8 +82,9 @@ class Stack(nn.Module):
             for number in range(layers)
         )
         own_masks: dict[Mask, Mask] = {}  # equal masks become one object, so that `sharing` recognizes them
+        module: Any
         for module in self.layers.modules():
-            if isinstance(module, MultiHeadAttention) and module.mask is not None:
+            if isinstance(getattr(module, "mask", None), Mask):
                 module.mask = own_masks.setdefault(module.mask, module.mask)
         self.own_masks = tuple(own_masks)
         self.shares_bias = config.position is not None and config.position.shared

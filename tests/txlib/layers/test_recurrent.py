@@ -153,22 +153,21 @@ def test_a_model_does_not_see_padding(name, left):
 @torch.no_grad()
 @pytest.mark.parametrize("name", MIXERS)
 def test_it_decodes_in_constant_memory(name):
-    model, ids = make(MIXERS[name]), torch.randint(20, (2, 40))
+    model, ids = make(MIXERS[name]), torch.randint(20, (2, 20))
     cache, sizes = model.new_cache(), []
     outs = []
-    for part in ids.split((12, *[1] * 28), dim=1):
+    for part in ids.split((9, 1, 1, 9), dim=1):
         outs.append(model(part, cache=cache).logits)
         sizes.append(sum(tensor.numel() for block in cache for tensor in block.self_attention.state))
     assert_close(torch.cat(outs, dim=1), model(ids).logits, rtol=1e-4, atol=1e-4)
     assert len(set(sizes)) == 1
-    out = generate(model, ids[:, :5], config=GenerationConfig(max_new_tokens=4))
-    assert out.shape == (2, 9)
+    assert [len(text) for text in generate(model, ids[:, :5], config=GenerationConfig(max_new_tokens=4))] == [4, 4]
 
 
 @torch.no_grad()
 def test_a_hybrid_and_a_block_without_feed_forward():
     """Three layers with a state, then one of attention; and mixers alone."""
-    pattern = ({"mixer": DeltaConfig(gated=True), "d_ff": None},) * 3 + ({},)
+    pattern = ({"mixer": DeltaConfig(gated=True), "d_ff": 0},) * 3 + ({},)
     block = BlockConfig.of_sizes(32, 4, 48, position="rotary", layer_pattern=pattern)
     model = GPT(GPTConfig(20, block, layers=8, max_length=64)).eval()
     kinds = [type(layer.self_attention).__name__ for layer in model.decoder.layers]
@@ -178,7 +177,7 @@ def test_a_hybrid_and_a_block_without_feed_forward():
     outs = [model(part, cache=cache).logits for part in ids.split(2, dim=1)]
     assert_close(torch.cat(outs, dim=1), model(ids).logits, rtol=1e-4, atol=1e-4)
     assert BlockConfig.from_dict(block.to_dict()) == block
-    alone = TransformerBlock(BlockConfig.of_sizes(32, 4, None, mixer=Mamba2Config(), bias=False, activation="silu"))
+    alone = TransformerBlock(BlockConfig.of_sizes(32, 4, 0, mixer=Mamba2Config(), bias=False, activation="silu"))
     x = torch.randn(2, 9, 32)
     assert_close(alone(x, causal()), x + alone.self_attention(alone.self_attention_norm(x), causal()))
 
@@ -221,7 +220,7 @@ def test_states_are_in_32_bits():
         (lambda: check_mixer(3), "check_mixer takes a MixerConfig or a BlockConfig, got 3"),
     ],
 )
-def test_wrong_calls_say_what_to_do(call, words):
+def test_wrong_calls_say_what_to_do(call, words, unchecked):
     with pytest.raises((TypeError, ValueError), match=words):
         call()
 

@@ -95,13 +95,15 @@ class Name:
     Args:
         hf: name in the file.
         parameters: name in the model; several where the file holds them concatenated along the first axis.
-        layout: "same"; "transposed" for matrices stored (in, out); "row" for a vector stored as (1, n).
+        layout: "same"; "transposed" for matrices stored (in, out); "row" for a vector stored as (1, n); or a function
+            of the config that returns the number of groups, such as heads, in each of which the file has a part of all
+            parameters.
         when: whether a model of this config has the tensor.
     """
 
     hf: str
     parameters: tuple[str, ...]
-    layout: str = "same"
+    layout: str | Callable[[Any], int] = "same"
     when: Callable[[Any], bool] = lambda config: True
 
 
@@ -240,8 +242,10 @@ class Family:
         names = {**wanted, **restored}
         return [f"{name}={wanted.get(name)!r}" for name in names if restored.get(name) != wanted.get(name)]
 
-    def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str | int, tuple[str, ...]]]:
         """Return each tensor of the file: its name, its layout, and the names of the model's parameters in it.
+
+        The layout is a word of `Name.layout`, or the number of groups.
 
         Args:
             bare: whether the file holds a base without head, whose names lack the prefix.
@@ -264,7 +268,8 @@ class Family:
             hf_name = entry.hf.format(*numbers) + suffix
             parameters = tuple(name.format(*numbers).removeprefix(prefix) + suffix for name in entry.parameters)
             done |= set(parameters)
-            yield hf_name.removeprefix(self.prefix) if bare else hf_name, entry.layout, parameters
+            layout = entry.layout if isinstance(entry.layout, str) else entry.layout(model.config)
+            yield hf_name.removeprefix(self.prefix) if bare else hf_name, layout, parameters
 
 
 def expect(settings: Settings, fixed: Settings) -> None:
