@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +34,7 @@ class FeedForwardConfig(Config):
         if self.d_ff != 0:
             check_sizes(d_ff=self.d_ff)
 
-    def make(self, d_model: int) -> nn.Module | None:
+    def make(self, d_model: int) -> Any:
         """Return the network; None for d_ff=0."""
         return None if self.d_ff == 0 else FeedForward(d_model, self.d_ff, activation=self.activation, bias=self.bias)
 

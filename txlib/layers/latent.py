@@ -129,23 +129,20 @@ class LatentAttention(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class LatentConfig(MixerConfig, name="latent"):
-    """`LatentAttention` in a block's config, with heads, mask, mechanism, dropout, scale and biases of its attention.
+    """`LatentAttention` in a block's config. All other settings are those of the block's attention.
 
     Args:
         rank: width of the latent vectors.
         query_rank: width of a latent vector of queries; None: queries are projected directly.
-        head_dim, value_dim: width of a head's keys that is not rotated, and of its values; as in the block's attention.
-        rotary_dim: width of the rotated part; half of head_dim unless given.
+        rotary_dim: width of the rotated part of queries and keys, besides head_dim; half of that unless given.
     """
 
     rank: int
     query_rank: int | None = None
-    head_dim: int | None = None
     rotary_dim: int | None = None
-    value_dim: int | None = None
 
     def __post_init__(self):
-        names = "rank", "query_rank", "head_dim", "rotary_dim", "value_dim"
+        names = "rank", "query_rank", "rotary_dim"
         check_sizes(**{name: getattr(self, name) for name in names if getattr(self, name) is not None})
 
     def make(self, block: BlockConfig, layer: LayerContext) -> LatentAttention:
@@ -165,17 +162,16 @@ class LatentConfig(MixerConfig, name="latent"):
                 f"LatentConfig applies projections to queries, which only softmax attention allows, not {mechanism}; "
                 "choose DenseConfig(), BlockSparseConfig() or FlashConfig()"
             )
-        head_dim = block.head_dim if self.head_dim is None else self.head_dim
-        rotary_dim = max(2, head_dim // 2) if self.rotary_dim is None else self.rotary_dim
+        rotary_dim = max(2, block.head_dim // 2) if self.rotary_dim is None else self.rotary_dim
         biases = (attention.bias,) * 4 if isinstance(attention.bias, bool) else attention.bias
         return LatentAttention(
             block.d_model,
             attention.heads,
             rank=self.rank,
             query_rank=self.query_rank,
-            head_dim=head_dim,
+            head_dim=block.head_dim,
             rotary_dim=rotary_dim,
-            value_dim=block.value_dim if self.value_dim is None else self.value_dim,
+            value_dim=block.value_dim,
             mechanism=mechanism.make(block, layer),
             rotary=position.make_rotary(rotary_dim),
             mask=attention.mask,

@@ -41,7 +41,7 @@ class BigBirdForQuestionAnswering(BertForQuestionAnswering, config=EncoderConfig
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
         super().__init__(config, base)
         block = config.block
-        self.feed_forward: Any = block.ffn.make(block.d_model)
+        self.feed_forward = block.ffn.make(block.d_model)
         self.feed_forward_norm = block.norm.make(block.d_model)
         initialize(self.feed_forward, config)
 

@@ -11,7 +11,7 @@ from txlib.models import GPT, GPTConfig
 
 BLOCKS = {
     "rotary": ({}, {"position": "rotary"}),
-    "queries as well": ({"query_rank": 7, "head_dim": 6, "rotary_dim": 4, "value_dim": 5}, {"position": "rotary_half"}),
+    "queries as well": ({"query_rank": 7, "rotary_dim": 6}, {"position": "rotary_half", "head_dim": 5, "value_dim": 3}),
     "no positions, a scale": ({}, {"position": "none", "attention_scale": 0.3, "attention_bias": False}),
     "window": ({}, {"position": "rotary", "mask": sliding_window(6)}),
 }

@@ -215,7 +215,7 @@ def test_states_are_in_32_bits():
             ),
             "GatedDeltaNet keeps a state, not keys and values: give a StateCache instead of a KeyValueCache",
         ),
-        (lambda: BlockConfig.of_sizes(32, 4, 48, ffn=3), "ffn=3 is no FeedForwardConfig"),
+        (lambda: BlockConfig.of_sizes(32, 4, -1), "d_ff=-1 must be at least 1"),
         (lambda: check_mixer(DeltaConfig(), exceptions={"x": ""}), "unknown rule 'x'; choose from 'no leak"),
         (lambda: check_mixer(3), "check_mixer takes a MixerConfig or a BlockConfig, got 3"),
     ],
