@@ -134,6 +134,38 @@ DECODERS |= {
         ),
     ),
 }
+DEEPSEEK_V3 = {
+    **SMALL,
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "moe_intermediate_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 10,
+    "q_lora_rank": 7,
+    "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 5,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "n_group": 4,
+    "topk_group": 2,
+    "first_k_dense_replace": 1,
+    "max_position_embeddings": 32,
+}
+DECODERS |= {
+    "deepseek-v3": lambda: ("DeepseekV3ForCausalLM", transformers.DeepseekV3Config(**DEEPSEEK_V3)),
+    "deepseek-v3-direct-biased": lambda: (
+        "DeepseekV3ForCausalLM",
+        transformers.DeepseekV3Config(
+            **{**DEEPSEEK_V3, "q_lora_rank": None, "first_k_dense_replace": 0, "n_shared_experts": 2},
+            attention_bias=True,
+            rope_interleave=False,
+            norm_topk_prob=False,
+        ),
+    ),
+}
 BERT_HEADS = [
     "BertModel",
     "BertForPreTraining",
@@ -153,7 +185,7 @@ def make(architecture, config):
     positions = {name: tensor.clone() for name, tensor in model.named_parameters() if "embed_positions" in name}
     shake(model).load_state_dict(positions, strict=False)  # Marian's sines are no parameters of ours
     for name, buffer in model.named_buffers():
-        if name == "final_logits_bias":
+        if name.endswith(("final_logits_bias", "e_score_correction_bias")):
             buffer.add_(torch.randn_like(buffer))
     return model.eval()
 

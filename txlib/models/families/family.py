@@ -259,8 +259,9 @@ class Family:
                 continue
             for prefix in ("", self.our_prefix):  # of the name in a model with a head
                 layer, _, leaf = (prefix + name).rpartition(".")
-                listed = prefix + name in entries
-                pattern = re.sub(r"\d+", "{}", prefix + name if listed else layer)
+                full = re.sub(r"\d+", "{}", prefix + name)
+                listed = full in entries
+                pattern = full if listed else re.sub(r"\d+", "{}", layer)
                 if pattern in entries:
                     break
             entry, numbers = entries[pattern], re.findall(r"\d+", name)

@@ -1,0 +1,129 @@
+"""DeepSeek-V3: latent attention, and experts besides one that all tokens use (DeepSeek-AI 2024)."""
+
+from typing import Any
+
+from txlib.layers import LatentConfig, MixtureConfig
+from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, same
+from txlib.models.families.llama import FIXED, FREQUENCIES, IMPLIED, read_rotary, write_rotary
+from txlib.models.gpt import GPT, GPTConfig
+
+ATTENTION, FEED_FORWARD = "decoder.layers.{}.self_attention.", "decoder.layers.{}.feed_forward."
+THEIR_ATTENTION, THEIR_MLP = "model.layers.{}.self_attn.", "model.layers.{}.mlp."
+NETWORK = ("gate_proj", "gate_proj"), ("up_proj", "up_proj"), ("down_proj", "down_proj")
+
+
+def read_widths(settings: Settings) -> dict[str, Any]:
+    """Return the widths of a head that are not rotated, and of the shared experts together."""
+    return {
+        "block.attention.head_dim": settings.get("qk_nope_head_dim", 128),
+        "block.attention.value_dim": settings.get("v_head_dim", 128),
+        "block.ffn.shared_d_ff": settings["moe_intermediate_size"] * settings.get("n_shared_experts", 1),
+    }
+
+
+def write_widths(config: GPTConfig) -> dict[str, Any]:
+    """Return the same entries."""
+    block: Any = config.block
+    return {
+        "qk_nope_head_dim": block.head_dim,
+        "v_head_dim": block.value_dim,
+        "n_shared_experts": (getattr(block.ffn, "shared_d_ff", None) or 0) // (block.ffn.d_ff or 1),
+        "num_key_value_heads": block.attention.heads,
+    }
+
+
+def read_first_layers(settings: Settings) -> dict[str, Any]:
+    """Return the layers: the first few have one network instead of experts."""
+    layers = settings["num_hidden_layers"]
+    dense = min(settings.get("first_k_dense_replace", 3), layers)
+    first = {"experts": None, "d_ff": settings["intermediate_size"]}
+    return {"block.layer_pattern": ((first,) * dense + ({},) * (layers - dense)) if dense else ()}
+
+
+def write_first_layers(config: GPTConfig) -> dict[str, Any]:
+    """Return how many layers have no experts, and how wide their network is."""
+    dense = [options for options in config.block.layer_pattern if options]
+    width = dense[0].get("d_ff") if dense else config.block.ffn.d_ff
+    return {"first_k_dense_replace": len(dense), "intermediate_size": width}
+
+
+def by_heads(config: GPTConfig) -> int:
+    return config.block.attention.heads
+
+
+def has_query_rank(config: GPTConfig) -> bool:
+    mixer = config.block.mixer
+    return isinstance(mixer, LatentConfig) and mixer.query_rank is not None
+
+
+DEEPSEEK_V3 = Family(
+    "deepseek_v3",
+    GPTConfig,
+    heads={"DeepseekV3ForCausalLM": Head(GPT)},
+    implied={
+        **{name: value for name, value in IMPLIED.items() if name != "block.position.layout"},
+        "block.mixer.type": LatentConfig.name,
+        "block.ffn.type": MixtureConfig.name,
+        "block.ffn.bias": False,
+        "block.ffn.router": "sigmoid",
+        "block.ffn.choice_bias": True,
+    },
+    fixed=FIXED,
+    settings=(
+        Setting("vocab_size", "vocab_size"),
+        Setting("hidden_size", "block.d_model"),
+        Setting("num_attention_heads", "block.attention.heads"),
+        Setting("num_hidden_layers", "layers"),
+        Setting("max_position_embeddings", "max_length", 4096),
+        Setting("rms_norm_eps", "block.norm.eps", 1e-6),
+        Translation(lambda settings: read_rotary(settings, 10_000.0), write_rotary),
+        Setting("rope_interleave", "block.position.layout", True, words={True: "interleaved", False: "half"}),
+        Setting("attention_bias", "block.attention.bias", False, words={True: True, False: False}),
+        Setting("attention_dropout", "block.attention.dropout", 0.0),
+        Setting("kv_lora_rank", "block.mixer.rank", 512),
+        Setting("q_lora_rank", "block.mixer.query_rank", 1536, null=True),
+        Setting("qk_rope_head_dim", "block.mixer.rotary_dim", 64),
+        Translation(read_widths, write_widths),
+        Setting("moe_intermediate_size", "block.ffn.d_ff"),
+        Setting("n_routed_experts", "block.ffn.experts"),
+        Setting("num_experts_per_tok", "block.ffn.top_k", 8),
+        Setting("n_group", "block.ffn.expert_groups", 8),
+        Setting("topk_group", "block.ffn.top_groups", 4),
+        Setting("norm_topk_prob", "block.ffn.normalize", True),
+        Setting("routed_scaling_factor", "block.ffn.routed_scale", 2.5),
+        Translation(read_first_layers, write_first_layers),
+        Setting("tie_word_embeddings", "tie_embeddings", False),
+        Setting("initializer_range", "init_std", 0.02),
+        Setting("bos_token_id", "bos_id", 0, null=True),
+        Setting("eos_token_id", "eos_id", 1, null=True),
+        Setting("pad_token_id", "pad_id", None),
+    ),
+    names=(
+        *same("model.", "", ("embed_tokens", "embedding"), ("norm", "decoder.norm")),
+        *same(
+            "model.layers.{}.",
+            "decoder.layers.{}.",
+            ("input_layernorm", "self_attention_norm"),
+            ("post_attention_layernorm", "feed_forward_norm"),
+        ),
+        *same(
+            THEIR_ATTENTION,
+            ATTENTION,
+            ("q_a_proj", "query_latent"),
+            ("q_a_layernorm", "query_norm"),
+            ("kv_a_layernorm", "latent_norm"),
+            ("o_proj", "output"),
+        ),
+        Name(THEIR_ATTENTION + "q_b_proj", (ATTENTION + "query",), when=has_query_rank),
+        Name(THEIR_ATTENTION + "q_proj", (ATTENTION + "query",), when=lambda config: not has_query_rank(config)),
+        Name(THEIR_ATTENTION + "kv_a_proj_with_mqa", (ATTENTION + "latent", ATTENTION + "shared_key")),
+        Name(THEIR_ATTENTION + "kv_b_proj", (ATTENTION + "key", ATTENTION + "value"), by_heads),
+        *same(THEIR_MLP, FEED_FORWARD, ("gate", "router"), *NETWORK),
+        *same(THEIR_MLP + "experts.{}.", FEED_FORWARD + "experts.{}.", *NETWORK),
+        *same(THEIR_MLP + "shared_experts.", FEED_FORWARD + "shared.", *NETWORK),
+        Name(THEIR_MLP + "gate.e_score_correction_bias", (FEED_FORWARD + "choice_bias",)),
+        Name("lm_head", ("output",)),
+    ),
+    prefix="model.",
+    ignored=FREQUENCIES,
+)
