@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "models": {"models", "layers", "attention", "labels"},
 }
 INSIDE_FUNCTIONS = {  # files, too, that only a function imports
+    "compare.py": {"transformers"},
     "flash_triton.py": {"triton"},
     "pretrained.py": {"safetensors"},
     "stored.py": {"safetensors", "huggingface_hub"},

@@ -230,6 +230,25 @@ def generate(
 
 
 @app.command()
+def compare(
+    model: Annotated[str, typer.Argument(help="A folder as `transformers` writes it, a bundled model, or a hub id.")],
+    tokens: Annotated[int, typer.Option(help="Length of the random text.")] = 16,
+    tolerance: Annotated[
+        float, typer.Option(help="The difference that counts as rounding, as a part of a layer's largest value.")
+    ] = 1e-4,
+    seed: Annotated[int, typer.Option(help="Of the random input.")] = 0,
+) -> None:
+    """Find the first layer that differs from transformers; the exit status is 1 if one does."""
+    from txlib.data import model_folder
+    from txlib.models.compare import compare_pretrained
+
+    comparison = compare_pretrained(model_folder(model), tokens=tokens, tolerance=tolerance, seed=seed)
+    print(comparison)
+    if comparison.first is not None:
+        raise typer.Exit(1)
+
+
+@app.command()
 def compose(
     out: Annotated[Path, typer.Argument(metavar="OUT.mid", help="The file to write: .mid, or .wav to listen to.")],
     model: Annotated[str, typer.Option(help="The folder that `txlib train music` wrote.")] = "bach",
