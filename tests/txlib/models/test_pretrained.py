@@ -134,6 +134,18 @@ DECODERS |= {
         ),
     ),
 }
+DECODERS |= {
+    "diffllama": lambda: ("DiffLlamaForCausalLM", transformers.DiffLlamaConfig(**LLAMA)),
+    "diffllama-biased": lambda: (
+        "DiffLlamaForCausalLM",
+        transformers.DiffLlamaConfig(
+            **{**LLAMA, "num_attention_heads": 8, "num_key_value_heads": 4},
+            head_dim=6,
+            attention_bias=True,
+            rms_norm_eps=1e-2,
+        ),
+    ),
+}
 DEEPSEEK_V3 = {
     **SMALL,
     "hidden_size": 16,
