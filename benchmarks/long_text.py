@@ -200,21 +200,29 @@ def nats(model: nn.Module, rows: Sequence[Row]) -> list[float]:
     return found
 
 
+def summary(model: nn.Module, source: list[int], encoder: BytePairEncoder) -> str:
+    """What the model writes, greedily."""
+    prompt = torch.tensor([[*source, SEPARATOR] if isinstance(model, GPT) else source])
+    return as_text(beam_search(model, prompt, max_new_tokens=TARGET, num_beams=1)[0], encoder)
+
+
+def as_text(tokens: list[int], encoder: BytePairEncoder) -> str:
+    return encoder.decode([token for token in tokens if token < VOCABULARY])
+
+
 def rouge(model: nn.Module, rows: Sequence[Row], encoder: BytePairEncoder) -> float:
     """Mean ROUGE-L, F1 in percent, of what the model writes, greedily."""
     from rouge_score.rouge_scorer import RougeScorer
 
     scorer, found = RougeScorer(["rougeL"], use_stemmer=True), []
     for source, target in rows:
-        prompt = torch.tensor([[*source, SEPARATOR] if isinstance(model, GPT) else source])
-        (written,) = beam_search(model, prompt, max_new_tokens=TARGET, num_beams=1)
-        texts = (encoder.decode([token for token in row if token < VOCABULARY]) for row in (target, written))
-        found.append(100 * scorer.score(*texts)["rougeL"].fmeasure)
+        score = scorer.score(as_text(target, encoder), summary(model, source, encoder))
+        found.append(100 * score["rougeL"].fmeasure)
     return mean(found)
 
 
-def learned(name: str, length: int, task: Task, seconds: float, seed: int) -> dict[str, Any]:
-    """One run: train, then measure."""
+def trained(name: str, length: int, task: Task, seconds: float, seed: int) -> tuple[nn.Module, int]:
+    """A model that has learned for so many CPU seconds, and the number of its steps."""
     torch.manual_seed(seed)
     model, generator = make_model(name, length), torch.Generator().manual_seed(seed)
     optimizer = optimizers(model, lr=3e-3, muon_lr=0.02)
@@ -226,13 +234,19 @@ def learned(name: str, length: int, task: Task, seconds: float, seed: int) -> di
         batch = list(islice(rows, max(1, BATCH_TOKENS // (length + TARGET))))
         training_step(model, [batch], lambda model, batch: (training_loss(model, batch), 1), optimizer, clip=1.0)
         steps += 1
-    model.eval()
-    unseen = task.unseen(length)
+    return model.eval(), steps
+
+
+def learned(name: str, length: int, task: Task, seconds: float, seed: int) -> dict[str, Any]:
+    """One run: train, then measure."""
+    began = time.process_time()
+    model, steps = trained(name, length, task, seconds, seed)
+    spent, unseen = time.process_time() - began, task.unseen(length)
     each = nats(model, unseen)
     return {
         "parameters": parameters(model),
         "steps": steps,
-        "cpu_seconds": time.process_time() - began,
+        "cpu_seconds": spent,
         "nats": mean(each),
         "each": each,
         "rouge": rouge(model, unseen, task.encoder) if task.summaries else None,

@@ -8,7 +8,7 @@ from txcourse.figures.decoder import decoders, shared_heads
 from txcourse.figures.diagrams import influence, memory_tape, multihead
 from txcourse.figures.experts import experts
 from txcourse.figures.flash import roofline, tiles
-from txcourse.figures.generation import beams, candidates, choices
+from txcourse.figures.generation import answers, beams, candidates, choices, nucleus
 from txcourse.figures.language import next_token, plane
 from txcourse.figures.layers import block, loss_landscapes, stream, vectors
 from txcourse.figures.learning import before_and_after, guessing_game, singular_values, training, valley
@@ -22,6 +22,7 @@ from txcourse.figures.universal import halting, ponder, recurrence
 from txcourse.figures.wall import areas, ways_round
 
 __all__ = [
+    "answers",
     "architectures",
     "areas",
     "before_and_after",
@@ -47,6 +48,7 @@ __all__ = [
     "memory_tape",
     "multihead",
     "next_token",
+    "nucleus",
     "pipeline",
     "plane",
     "ponder",

@@ -12,6 +12,7 @@ from txlib.generation.sampling import (
     penalize_counts,
     penalize_repetition,
 )
+from txlib.generation.scoring import score_answers
 from txlib.generation.search import beam_search
 from txlib.generation.speculative import Speculation, accept, speculate
 from txlib.generation.text_generator import TextGenerator
@@ -33,6 +34,7 @@ __all__ = [
     "keep_top_p",
     "penalize_counts",
     "penalize_repetition",
+    "score_answers",
     "speculate",
     "stream",
 ]

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 from txlib.generation.config import GenerationConfig
 from txlib.generation.decoding import generate, stream
 from txlib.generation.prompts import Decoder, end_tokens
+from txlib.generation.scoring import score_answers
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what the first bytes of a longer character decode to
 
@@ -78,6 +79,14 @@ class TextGenerator:
                 return
         if ids and len(text) > shown:
             yield text[shown:]
+
+    def score(
+        self, prompt: str, answers: Sequence[str], *, score: str = "sum", neutral: str | None = None
+    ) -> list[float]:
+        """Return the score of each answer after the prompt, as `score_answers` does. A space before it is its own."""
+        (tokens,) = self.encode([prompt])
+        before = None if neutral is None else self.encode([neutral])[0]
+        return score_answers(self.model, tokens, self.encode(answers), score=score, neutral=before).tolist()
 
     def encode(self, prompts: Sequence[str]) -> list[list[int]]:
         return [self.tokenizer.encode(prompt) for prompt in prompts]

@@ -36,3 +36,16 @@ def test_beams_lengthen_the_likeliest_as_number_0():
     steps = [[(0, "A", 0.4), (0, "The", 0.6)], [(0, "king", 0.5)]]
     (axes,) = figures.beams(steps, num_beams=2, title="t", alt="a").axes
     assert "king\n0.30" in [text.get_text() for text in axes.texts]
+
+
+def test_answers_have_their_product_and_the_likeliest_is_bold():
+    rows = {"no": [("no", 0.2)], "not at all": [("not", 0.3), ("at", 0.9), ("all", 0.9)]}
+    (axes,) = figures.answers("Is it?", rows, title="t", alt="a").axes
+    weights = {text.get_text(): text.get_fontweight() for text in axes.texts}
+    assert weights["= 0.2"] == "normal" and weights["= 0.24"] == "bold" and weights["at\n0.9"] == "normal"
+
+
+def test_the_nucleus_has_the_token_that_crosses():
+    picture = figures.nucleus({"flat": [0.4, 0.3, 0.2, 0.1], "peaked": [0.9, 0.1, 0.0, 0.0]}, 0.75, title="t", alt="a")
+    labels = [text.get_text() for text in picture.axes[0].texts]
+    assert "flat: 3 tokens" in labels and "peaked: 1 token" in labels
