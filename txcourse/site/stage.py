@@ -10,6 +10,7 @@ from txcourse.site import papers, reference
 from txcourse.site.landing import diagram, stills
 from txcourse.site.opening import FOLDER, for_colab, put_opening, put_questions
 from txcourse.site.places import put_labels
+from txcourse.site.sources import put_sources
 from txgrade.checking.verdict import MIME as VERDICT
 
 PARTS = {  # of the course, and the page of each
@@ -42,6 +43,7 @@ def stage(course: Path, out: Path, repository: str = "") -> None:
 
     files: dict[str, Any] = {}
     problems: list[str] = []
+    lesson_names = {path.stem.split("_")[0]: path.stem for path in course.glob("notebooks/*.ipynb")}
     for path in sorted([*course.glob("notebooks/*.ipynb"), *course.glob("exercises/*.ipynb")]):
         name = path.relative_to(course).as_posix()
         notebook = nbformat.read(path, as_version=4)
@@ -50,6 +52,7 @@ def stage(course: Path, out: Path, repository: str = "") -> None:
         else:
             promote_headings(notebook)
         prepare(notebook)
+        put_sources(path.stem, notebook, lesson_names)
         if repository:
             put_questions(name, notebook, repository)
         put_labels(path.stem, notebook)
