@@ -9,7 +9,7 @@
 # - predict, and measure, what each does on a text longer than any it was trained on.
 #
 # **You need** lessons 03 and 04, sine and cosine. **It takes** about 65 minutes to read and try; all cells together run
-# in about two minutes on a laptop.
+# in about a minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: attention reads a bag of words
@@ -17,7 +17,8 @@
 # A **bag of words** says which words a text has, and how often, but not in which order. Lesson 04 proved that attention
 # reads nothing more. Here is what that means.
 
-# %%
+# %% tags=["recorded"]
+import json
 import re
 
 import torch
@@ -28,6 +29,7 @@ from torch import nn
 from txlib import plots
 from txlib.attention import attention, causal, sliding_window
 from txlib.data import translation
+from txlib.paths import DATA
 from txcourse import explore, figures
 from txcourse.lesson import (
     expect, predict, predicted, progress, prove_equal, show_source)
@@ -36,7 +38,7 @@ from txcourse.lesson import (
 # %% [markdown]
 # Here are two real sentences from games, nearly opposite in meaning, with exactly the same words:
 
-# %%
+# %% tags=["recorded"]
 def words(sentence):
     return re.findall(r"\w+", sentence.lower())
 
@@ -186,7 +188,7 @@ print("rows with a gradient:", learning.tolist(), "of 12")
 # $$\text{PE}(i, 2c) = \sin(i\,\omega_c) \qquad \text{PE}(i, 2c+1) = \cos(i\,\omega_c)
 # \qquad \omega_c = 10000^{-2c/d_\text{model}}$$
 
-# %%
+# %% tags=["recorded"]
 def frequency(d):
     return 10000 ** (-torch.arange(0, d, 2) / d)  # (d / 2,): ω of each hand, falling
 
@@ -197,11 +199,11 @@ def sinusoidal(n, d):
     return pairs.reshape(n, d)  # (n, d): sin, cos, sin, cos, …
 
 
-position = sinusoidal(60, d_model)  # (position, d_model)
+position = sinusoidal(60, 64)  # (position, d_model)
 
 # %% [markdown]
-# In the picture red is $+1$, white 0 and blue $-1$. On the
-# right the hands have hardly left their start in 40 positions: their sines are still white, their cosines still red.
+# In the picture red is $+1$, white 0 and blue $-1$. On the right the hands have hardly left their start in 40
+# positions: their sines are still white, their cosines still red.
 
 # %% jupyter={"source_hidden": true}
 plots.heatmap(
@@ -307,7 +309,7 @@ for d in (64, 512):
 # of two; the library handles others.) To see the slopes alone, make all words alike, and look at the weights of the
 # last of 40 queries.
 
-# %%
+# %% tags=["recorded"]
 def alibi(n, heads):
     slope = 2.0 ** (-8 / heads * torch.arange(1, heads + 1))  # (heads,)
     distance = torch.arange(n)[None, :] - torch.arange(n)[:, None]  # (query, key)
@@ -352,7 +354,7 @@ plots.lines(
 # $-3$, which is row 0. (This $k$ is the paper's letter for the farthest distance that counts. It has nothing to do with
 # the keys $k_j$.) First the naive way, which is the equation as it is:
 
-# %%
+# %% tags=["recorded"]
 def buckets(n, k):
     position = torch.arange(n)  # (n,)
     distance = position[None, :] - position[:, None]  # (query, key): j − i
@@ -399,7 +401,7 @@ figures.rearranging(
 # **bias** on the scores, and `attention` takes one. (`expand` repeats the bucket matrix for each batch and head,
 # without copying it.)
 
-# %%
+# %% tags=["recorded"]
 def shaw_bias(q, a_k):  # (batch, heads, n, d_k); (bucket, d_k)
     n, rows = q.shape[-2], len(a_k)
     bucket = buckets(n, rows // 2).expand(*q.shape[:-1], n)  # (…, query, key)
@@ -412,7 +414,7 @@ def shaw_bias(q, a_k):  # (batch, heads, n, d_k); (bucket, d_k)
 # meet its vector once: in the last row of the picture, the three weights of bucket 0 become one number. `scatter_add`
 # is `gather` backward: it adds each number to the column that its bucket names.
 
-# %%
+# %% tags=["recorded"]
 def shaw_values(weight, a_v):  # (…, query, key); (bucket, d_k)
     n, rows = weight.shape[-1], len(a_v)
     bucket = buckets(n, rows // 2).expand_as(weight)  # (…, query, key)
@@ -455,7 +457,7 @@ prove_equal(shaw(q, k, v, a_k, a_v), naive, what="Naive and efficient")
 #
 # The frequencies are the old ones, with $d_k$ instead of $d_\text{model}$, because this happens in each head.
 
-# %%
+# %% tags=["recorded"]
 def rotate(x):
     angle = torch.arange(x.shape[-2])[:, None] * frequency(x.shape[-1])  # (n, d_k / 2)
     even, odd = x[..., 0::2], x[..., 1::2]  # (..., n, d_k / 2): each pair's entries
@@ -541,7 +543,7 @@ print(f"without reordering, the scores differ by up to {gap.abs().max():.1f}")
 #
 # First the text: all English sentences in one long line, letters as numbers, rare characters as 0.
 
-# %%
+# %% tags=["recorded"]
 N, LONG, d_model, heads = 32, 128, 64, 4  # train on 32 letters, test on 128
 splits = texts.train, texts.test
 train, test = (" ".join(s for _, s in split).lower() for split in splits)
@@ -556,7 +558,7 @@ print(f"{len(train):,} letters to train on, {len(test):,} to test on, {V} differ
 # %% [markdown]
 # The model, in small steps. First the doors of section 2's picture, a method for each; here they all stay shut:
 
-# %%
+# %% tags=["recorded"]
 class Doors(nn.Module):
     def place(self, x):  # first door: the word vectors
         return x
@@ -572,11 +574,10 @@ class Doors(nn.Module):
 
 
 # %% [markdown]
-# Then a reader around them. By itself it reads without positions. (With the pattern
-# `"b n (three h d) -> three b h n d"`, `rearrange` cuts one wide projection into q, k and v, and each into heads.)
+# Then a reader around them. By itself it reads without positions. First its parts:
 
-# %%
-class Reader(Doors):
+# %% tags=["recorded"]
+class Parts(Doors):
     def __init__(self, scale=d_model**0.5):
         super().__init__()
         self.scale, self.mask = scale, causal()
@@ -585,6 +586,13 @@ class Reader(Doors):
         self.read = nn.Sequential(
             nn.Linear(2 * d_model, 4 * d_model), nn.ReLU(), nn.Linear(4 * d_model, V))
 
+
+# %% [markdown]
+# Then what it computes. (With the pattern `"b n (three h d) -> three b h n d"`, `rearrange` cuts one wide projection
+# into q, k and v, and each into heads.)
+
+# %% tags=["recorded"]
+class Reader(Parts):
     def forward(self, ids):  # (batch, n)
         x = self.place(self.scale * self.word[ids])  # (batch, n, d_model)
         pattern = "b n (three h d) -> three b h n d"
@@ -599,7 +607,7 @@ class Reader(Doors):
 # %% [markdown]
 # Each remedy opens its own door. At the first:
 
-# %%
+# %% tags=["recorded"]
 class Learned(Reader):
     def __init__(self, **options):
         super().__init__(**options)
@@ -616,16 +624,21 @@ class Sinusoidal(Reader):
 
 # %% [markdown]
 # At the second door, and at the third with a number for each distance: *A number* is T5's idea with Shaw's buckets.
+# (`steeper` is for a test below.)
 
-# %%
+# %% tags=["recorded"]
 class Rotating(Reader):
     def turn(self, x):
         return rotate(x)
 
 
 class Alibi(Reader):
+    def __init__(self, steeper=1, **options):
+        super().__init__(**options)
+        self.steeper = steeper  # a factor for all slopes
+
     def bias(self, q):
-        return alibi(q.shape[-2], heads)[None]  # (1, heads, query, key)
+        return self.steeper * alibi(q.shape[-2], heads)[None]  # (1, heads, query, key)
 
 
 class OneNumber(Reader):
@@ -640,7 +653,7 @@ class OneNumber(Reader):
 # %% [markdown]
 # And Shaw's, at the third and the side door. *Unclipped*, with a row for each distance, is there to compare.
 
-# %%
+# %% tags=["recorded"]
 class Shaw(Reader):
     def __init__(self, k=8, **options):
         super().__init__(**options)
@@ -660,34 +673,19 @@ class Unclipped(Shaw):
 
 
 # %% [markdown]
-# The training is the same for all: same text, same batches, 300 steps. Only the class differs.
+# All kinds of readers; a batch of text for them; and the test, which keeps the loss of each place of the window, to
+# show where a reader fails.
 
-# %%
-def fit(kind, seed, steps=300, **options):
-    torch.manual_seed(seed)
-    model = kinds[kind](**options)
-    torch.manual_seed(seed)  # the same batches, however many numbers the model drew
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
-    for _ in range(steps):
-        start = torch.randint(len(train) - N, (16, 1))  # (batch, 1): anywhere
-        window = train[start + torch.arange(N + 1)]  # (batch, N + 1)
-        logits = model(window[:, :-1])  # (batch, N, V)
-        loss = F.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    return model
-
-
-# %% [markdown]
-# All kinds of readers, and the test. It keeps the loss of each place of the window, to show where a reader fails.
-
-# %%
+# %% tags=["recorded"]
 kinds = {"learned": Learned, "sinusoidal": Sinusoidal, "ALiBi": Alibi,
          "a number": OneNumber, "Shaw": Shaw, "unclipped": Unclipped,
          "rotary": Rotating, "none": Reader}
+
+
+def some_text():
+    start = torch.randint(len(train) - N, (16, 1))  # (batch, 1): anywhere
+    window = train[start + torch.arange(N + 1)]  # (batch, N + 1)
+    return window[:, :-1], window[:, 1:]  # (batch, N) each: letters, the next ones
 
 
 @torch.no_grad()
@@ -698,88 +696,87 @@ def loss_by_place(model, n):
 
 
 # %% [markdown]
+# The training is the same for all: same text, same batches, 300 steps. Only the class differs.
+
+# %% tags=["recorded"]
+def fit(kind, seed, steps=300, **options):
+    torch.manual_seed(seed)
+    model = kinds[kind](**options)
+    torch.manual_seed(seed)  # the same batches, however many numbers the model drew
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
+    for _ in range(steps):
+        ids, truth = some_text()
+        loss = F.cross_entropy(model(ids).flatten(0, 1), truth.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return model
+
+
+# %% [markdown]
 # The simplest **baseline** is a table of letter pairs: how often does each letter follow each other letter? It needs no
 # attention, only the last letter. A model that does no better has learned nothing from the letters before that one. A
 # table of triples looks up the last two. The loss is the cross-entropy in *nats*; guessing blindly among 43 characters
 # would cost $\ln 43 = 3.8$ of them. Which readers will do best? Guess.
 
 # %%
-def loss_of_table(row, rows):  # row(text): where to look up each next letter
+def loss_of_table(row):  # row(text): where to look up each next letter
     seen, asked = row(train), row(test)  # (number,) each
-    count, one = torch.full((rows, V), 0.1), torch.tensor(1.0)
+    count, one = torch.full((V * V, V), 0.1), torch.tensor(1.0)
     count.index_put_((seen, train[-len(seen) :]), one, accumulate=True)
     chance = count / count.sum(dim=-1, keepdim=True)  # (row, next letter)
     return -chance[asked, test[-len(asked) :]].log().mean().item()
 
 
-def last_letter(text):
-    return text[:-1]
-
-
-def last_two(text):
-    return V * text[:-2] + text[1:-1]
-
-
-tables = {"table of pairs": loss_of_table(last_letter, V),
-          "table of triples": loss_of_table(last_two, V * V)}
-for name, loss in tables.items():
-    print(f"{name}: {loss:.2f}")
+tables = {"table of pairs": loss_of_table(lambda text: text[:-1]),
+          "table of triples": loss_of_table(lambda text: V * text[:-2] + text[1:-1])}
+print("  ".join(f"{name}: {loss:.2f}" for name, loss in tables.items()))
 predict("positions", "Which readers will have the lowest loss on 32 letters?",
         "learned and sinusoidal: they know places", "ALiBi: it fades with the distance",
         "Shaw, unclipped and rotary: a query asks for distances",
         "all alike, even none")
 
 # %% [markdown]
-# Three starts each, 24 readers in all:
+# We train one of each here. One start could be luck, so `python data/positions.py 0 1 2` trained each from three, with
+# these cells. Is the order more than chance? We compare two groups: the readers whose queries ask for distances, and
+# those that know places. It is more than chance if the worst seed of the first is better than the best of the second.
 
 # %% tags=["nbval-ignore-output"]
 torch.set_num_threads(1)  # small models: more threads only wait
-SEEDS, models = range(3), {}
-cases = [(kind, seed) for kind in kinds for seed in SEEDS]
-for kind, seed in progress(cases, "24 readers"):
-    models[kind, seed] = fit(kind, seed)
-short = {kind: [loss_by_place(models[kind, seed], N).mean().item() for seed in SEEDS]
-         for kind in kinds}
+models = {kind: fit(kind, seed=0) for kind in progress(kinds, "eight readers")}
+recorded = json.loads((DATA / "positions.json").read_text())
+short = {kind: [run["short"] for run in recorded[kind].values()] for kind in kinds}
+for kind, model in models.items():
+    print(f"{kind:>10} here {loss_by_place(model, N).mean():.2f}, recorded",
+          *(f"{loss:.3f}" for loss in short[kind]))
+distances = short["Shaw"] + short["unclipped"] + short["rotary"]
+gap = min(short["learned"] + short["sinusoidal"]) - max(distances)
+expect("Best run with places minus worst with distances", gap, 0, 0.3)
+predicted("positions", "Shaw, unclipped and rotary: a query asks for distances")
 
 # %% [markdown]
-# Each dot is the mean of three seeds; its line goes from the best to the worst. The colors say what a reader knows:
+# Each dot is the mean of three seeds; its line goes from the best to the worst. The colors say what a reader knows;
+# gray ones know neither:
 
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+# %% jupyter={"source_hidden": true}
 rows = {name: (loss, loss, loss) for name, loss in tables.items()}
 for kind, losses in short.items():
     rows[kind] = min(losses), sum(losses) / 3, max(losses)
 plots.ranges(
     dict(sorted(rows.items(), key=lambda row: row[1][1])),
-    groups={"places": ["learned", "sinusoidal"],
-            "distances": ["Shaw", "unclipped", "rotary", "a number", "ALiBi"],
-            "neither": ["none", *tables]},
+    groups={"places": ["learned", "sinusoidal"], "distances": ["Shaw", "unclipped", "rotary", "a number", "ALiBi"]},
     xlabel="loss on new text (nats per letter)", mark=tables["table of pairs"],
     title="Any position beats none; the best three readers know distances",
-    alt="; ".join(f"{kind}: " + ", ".join(f"{loss:.2f}" for loss in losses)
-                  for kind, losses in short.items())
+    alt="; ".join(f"{kind}: " + ", ".join(f"{loss:.2f}" for loss in losses) for kind, losses in short.items())
     + "".join(f"; {name}: {loss:.2f}" for name, loss in tables.items()),
 )
 
 # %% [markdown]
-# Is the order more than chance? We compare two groups: the readers whose queries ask for distances, and those that know
-# places. It is more than chance if the worst seed of the first is better than the best of the second.
-
-# %% tags=["nbval-ignore-output"]
-for name, loss in tables.items():
-    print(f"{name:>16} {loss:.3f}")
-for kind, losses in short.items():
-    print(f"{kind:>16}", *(f"{loss:.3f}" for loss in losses))
-distances = [loss for kind in ("Shaw", "unclipped", "rotary") for loss in short[kind]]
-places = [loss for kind in ("learned", "sinusoidal") for loss in short[kind]]
-gap = min(places) - max(distances)
-expect("Best run with places minus worst with distances", gap, 0, 0.3)
-predicted("positions", "Shaw, unclipped and rotary: a query asks for distances")
-
-
-# %% [markdown]
 # **Break it: no positions.** The reader without positions is a little better than the table of pairs. It sees which
 # letters have occurred, not where. Any position helps a lot. Shaw, unclipped and rotary help most. Our explanation:
-# "the letter before me" is the same rule at every place, and they need to learn it only once.
+# "the letter before me" is one rule at every place, and they need to learn it only once.
 #
 # The best of them only reach the table of triples. That is no failure of positions: the table counted all of the text,
 # 1.6 million letters, while a reader saw $300 \cdot 16 \cdot 32$, about 150,000. What we compare here are positions,
@@ -793,7 +790,7 @@ predicted("positions", "Shaw, unclipped and rotary: a query asks for distances")
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 weights = {}
 for kind in ("learned", "ALiBi", "Shaw", "rotary"):
-    model = models[kind, 0]
+    model = models[kind]
     model(test[: 200 * N].view(-1, N))
     weights[kind] = model.weight.detach()  # (batch, heads, query, key)
 
@@ -805,52 +802,49 @@ figures.weight_by_distance(
 )
 
 # %% [markdown]
-# ALiBi does worse, and the picture suggests why. It prefers near letters, but its fixed slopes are gentle, and no head
-# can single out "one back" or "two back": even the steepest spreads its weight over many letters. *A number* could, but
-# its numbers start at 0, and in 300 steps they have not grown far (our explanation). ALiBi was made for another
-# purpose, which comes next.
-#
-# **Break it: forget the scale.** Here is the sinusoidal reader again, without the $\sqrt{d_\text{model}}$ of section 3.
-# Does the loss rise with every seed?
+# ALiBi does worse, and the picture suggests why. It prefers near letters, but its slopes are gentle, and no head can
+# single out "one back" or "two back": even the steepest spreads its weight over many letters. If so, steeper slopes
+# must help. The record has ALiBi with all slopes 16 times as steep, and a second test: the sinusoidal reader without
+# the $\sqrt{d_\text{model}}$ of section 3. Does the loss fall in the first, and rise in the second, with every seed?
 
-# %% tags=["nbval-ignore-output"]
-forgotten = [loss_by_place(fit("sinusoidal", seed, scale=1.0), N).mean().item()
-             for seed in progress(SEEDS, "training three more")]
-print("sinusoidal with the scale:", *(f"{loss:.2f}" for loss in short["sinusoidal"]))
-print("           without:       ", *(f"{loss:.2f}" for loss in forgotten))
-
+# %%
+for kind in ("ALiBi", "ALiBi, 16 × as steep", "sinusoidal", "sinusoidal, not scaled"):
+    print(f"{kind:>22}", *(f"{run['short']:.3f}" for run in recorded[kind].values()))
 
 # %% [markdown]
+# Both, with every seed. With steep slopes ALiBi is as good as rotary: it was the gentle slopes that kept it from the
+# nearest letters. (*A number* could single them out as well, but its numbers start at 0, and in 300 steps they have not
+# grown far: our explanation.) ALiBi was made for another purpose, which comes next.
+#
 # ### Longer than it was trained for
 #
 # All readers were trained on 32 letters. Now they read 128, and we look at the loss place by place, as a mean over the
-# three seeds. Decide first: which of them will hold beyond place 32, which will fail at once, and which slowly? The
-# results are folded away (a click on the three dots opens them). One column for each 32 places:
+# three recorded seeds. Decide first: which of them will hold beyond place 32, which will fail at once, and which
+# slowly? The results are folded away (a click on the three dots opens them). One column for each 32 places:
 
-# %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
-def over_seeds(kind):
-    losses = [loss_by_place(models[kind, seed], LONG) for seed in SEEDS]
-    return torch.stack(losses).mean(dim=0)  # (LONG,)
+# %% tags=["hide-output"] jupyter={"outputs_hidden": true}
+def over_seeds(kind, what):
+    runs = [run[what] for run in recorded[kind].values()]
+    return torch.tensor(runs).mean(dim=0)  # (16,): means of 8 places each
 
 
-long = {kind: over_seeds(kind) for kind in kinds}  # (LONG,) each
+long = {kind: over_seeds(kind, "long") for kind in kinds}  # (16,) each
 print(f"{'places':>14}   1–32  33–64  65–96  97–128")
 for kind, loss in long.items():
-    print(f"{kind:>14}", *(f"{part.mean():6.2f}" for part in loss.split(N)))
+    print(f"{kind:>14}", *(f"{part.mean():6.2f}" for part in loss.split(N // 8)))
 print(f"{'table of pairs':>14}", *[f"{tables['table of pairs']:6.2f}"] * 4)
 
 # %% [markdown]
 # As curves; a point is the mean of the 8 places that end there.
 
-# %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true, "source_hidden": true}
-smooth = {kind: loss.unfold(0, 8, 4).mean(dim=-1).tolist() for kind, loss in long.items()}
+# %% tags=["hide-output"] jupyter={"outputs_hidden": true, "source_hidden": true}
 plots.lines(
-    {kind: (range(8, LONG + 1, 4), loss) for kind, loss in smooth.items()},
+    {kind: (range(8, LONG + 1, 8), loss.tolist()) for kind, loss in long.items()},
     mark=("trained to here", N), dashed=["none"], xlabel="place in the text",
     title="With positions, only Shaw and ALiBi stay flat beyond place 32",
     ylabel="loss (nats), mean of 8 places", height=4.4,
     alt="Loss by place, a color for each kind, none dashed. Up to 32 and from 97 to 128: " + "; ".join(
-        f"{kind} {loss[:N].mean():.2f} and {loss[96:].mean():.2f}" for kind, loss in long.items()),
+        f"{kind} {loss[:4].mean():.2f} and {loss[12:].mean():.2f}" for kind, loss in long.items()),
 )
 
 # %% [markdown]
@@ -866,37 +860,36 @@ plots.lines(
 # - **Shaw** stays flat. Unclipped differs from it in nothing else, so it is the clipping: every distance beyond 8 uses
 #   a row that was trained often.
 # - **ALiBi** stays flat, and this is what it was made for: what is far is quietly faded out. *A number* is clipped as
-#   well, but nothing in it fades: the more far letters there are, the more of the weight they take (our explanation).
+#   well, but nothing in it fades: the more far letters there are, the more of the weight they take.
 #
-# Is it true that rotary and unclipped fail because of distances, and learned and sinusoidal because of places? Then we
-# can tell them apart. Let every letter see the last 32 only, by a mask. Now no distance is new, while the places still
-# are.
+# Is it true that rotary and unclipped fail because of distances, learned and sinusoidal because of places, and *a
+# number* because of too many letters? Then we can tell them apart. Let every letter see the last 32 only, by a mask.
+# Now no distance is new, and no letter sees more than 32 others, while the places still are new.
 
 # %%
-predict("window", "With a window, which read as well beyond place 32 as before it?",
-        "learned and sinusoidal", "unclipped and rotary", "all four",
-        "none of the four")
+predict("window", "With a window, which read beyond place 32 as they did just before?",
+        "learned and sinusoidal", "unclipped, rotary and a number", "all five",
+        "none of the five")
 
 # %% [markdown]
-# The same models, with another mask:
+# The same models, with another mask. First our own rotary reader, then the record:
 
 # %% tags=["nbval-ignore-output"]
-rescued = {}
-for kind in ("learned", "sinusoidal", "unclipped", "rotary"):
-    for seed in SEEDS:
-        models[kind, seed].mask = causal() & sliding_window(N - 1)  # 32 letters
-    rescued[kind] = over_seeds(kind)[N:].mean().item()
-    print(f"{kind:>11}: loss beyond 32 is {long[kind][N:].mean():.2f},",
-          f"and {rescued[kind]:.2f} with the window")
-expect("Rotary's loss beyond 32, with the window", rescued["rotary"], 1.85, 2.15)
-predicted("window", "unclipped and rotary",
-          "For them no distance is new; for the others the places still are.")
+models["rotary"].mask = causal() & sliding_window(N - 1)  # 32 letters
+rescued = loss_by_place(models["rotary"], LONG)[N:].mean().item()
+expect("Our rotary reader's loss beyond 32, with the window", rescued, 1.85, 2.15)
+for kind in ("learned", "sinusoidal", "unclipped", "rotary", "a number"):
+    window = over_seeds(kind, "window")  # (16,)
+    print(f"{kind:>11}: loss at 25–32 {long[kind][3]:.2f}, beyond",
+          f"{long[kind][4:].mean():.2f}, and {window[4:].mean():.2f} with the window")
+predicted("window", "unclipped, rotary and a number",
+          "For them nothing is new; for the others the places still are.")
 
 # %% [markdown]
-# The window fixes rotary and unclipped completely, and leaves the other two broken. Press et al. (2022, figure
-# 1) report failures of the same kind for large sinusoidal and rotary models. So why is rotary everywhere? It reads well
-# within its length and needs no table, and the rest can be repaired: today's models are fine-tuned for a while at the
-# longer length, with lower frequencies (lesson 16).
+# The window fixes rotary, unclipped and *a number*, and leaves the two that know places broken. Press et al. (2022,
+# figure 1) report failures of the same kind for large sinusoidal and rotary models. So why is rotary everywhere? It
+# reads well within its length and needs no table, and the rest can be repaired: today's models are fine-tuned for a
+# while at the longer length, with lower frequencies (lesson 16).
 #
 # (So "attention cannot go beyond the length it was trained on" is true of learned tables, and false as a rule.)
 #
@@ -909,7 +902,7 @@ predicted("window", "unclipped and rotary",
 # | learned | added to words | places | max_length · d_model | yes | no | no: at max_length it ends |
 # | sinusoidal | added to words | places | none | yes | in its products | no |
 # | ALiBi | score | distances | none | yes | yes, but only fading | yes |
-# | T5 | score | bucketed distances | h · buckets | near ones | yes | slowly worse (*a number*) |
+# | T5 | score | bucketed distances | h · buckets | near ones | yes | with a window (*a number*) |
 # | Shaw | score and value | clipped distances | 2 (2k + 1) · d_k per layer | near ones | yes | yes |
 # | skewed (lesson 22) | score | past distances | h · max_length · d_k per layer | yes | yes | with a window |
 # | rotary | query and key | distances | none | yes | yes | with a window |
@@ -1043,8 +1036,8 @@ for name, way in ways.items():
 # - Learned and sinusoidal vectors tell each word its place; the sinusoids hold distances in their dot products.
 # - ALiBi fades with distance, T5 learns a number and Shaw a vector for each distance. Rotary gets distances by turning
 #   queries and keys.
-# - Reading letters, Shaw and rotary beat added places. Beyond the trained length only Shaw (clipped) and ALiBi (fading)
-#   held; a window rescues rotary and unclipped distances, but not places.
+# - Reading letters, Shaw and rotary beat added places; so does ALiBi, if its slopes are steep. Beyond the trained length
+#   only Shaw (clipped) and ALiBi (fading) held; a window rescues the other distances, but not places.
 # - The naive Shaw form needs $n^2 d_k$ numbers per head; picking avoids that. Rotary costs next to nothing; ALiBi and
 #   Shaw take a little longer.
 #

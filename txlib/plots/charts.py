@@ -150,7 +150,7 @@ def ranges(
     Args:
         values: name → (least, mean, greatest).
         mark: where a dotted line stands, e.g. 0 for no change.
-        groups: group → its names; each group has a color, which a legend names.
+        groups: group → its names; each group has a color, which a legend names. Names in none of them are gray.
     """
     color_of = {name: color for names, color in zip((groups or {}).values(), PALETTE, strict=False) for name in names}
     with drawing():
@@ -158,7 +158,7 @@ def ranges(
         if mark is not None:
             axes.axvline(mark, color=GRAY, linestyle=":", linewidth=1.2)
         for name, (least, mean, greatest) in values.items():
-            color = color_of.get(name, PALETTE[0])
+            color = color_of.get(name, GRAY if groups else PALETTE[0])
             axes.plot([least, greatest], [name, name], color=color, linewidth=2.5, alpha=0.5)
             axes.plot(mean, name, "o", color=color, markersize=7)
         axes.invert_yaxis()
@@ -173,7 +173,8 @@ def ranges(
 
 
 def landscapes(surfaces: Mapping[str, Sequence[Sequence[float]]], *, title: str, alt: str) -> Picture:
-    """Losses as surfaces seen from above, side by side, with level lines and one color bar; a cross marks the middle.
+    """Losses as surfaces seen from above, at most three in a row, with level lines and one color bar; a cross marks
+    the middle.
 
     Args:
         surfaces: name → heights on a square grid from -1 to 1 along both directions.
@@ -182,15 +183,22 @@ def landscapes(surfaces: Mapping[str, Sequence[Sequence[float]]], *, title: str,
     every = np.concatenate([np.ravel(surface) for surface in surfaces.values()])
     levels = MaxNLocator(24, steps=[1, 2, 5, 10]).tick_values(every.min(), every.max())
     with drawing():
-        figure, all_axes = panels(len(surfaces), width=1.2 + 3.1 * len(surfaces), height=3.6, sharey=True)
+        columns = len(surfaces) if len(surfaces) < 4 else 2
+        rows = -(-len(surfaces) // columns)
+        figure, all_axes = panels(
+            len(surfaces), width=1.2 + 3.1 * columns, height=0.6 + 3 * rows, columns=columns, sharex=True, sharey=True
+        )
         for axes, (name, surface) in zip(all_axes, surfaces.items(), strict=True):
             along = np.linspace(-1, 1, len(surface))
             filled = axes.contourf(along, along, surface, levels, cmap=SEQUENTIAL)
             axes.contour(along, along, surface, levels, colors=GRAY, linewidths=0.5)
             axes.plot(0, 0, "x", color=PALETTE[1], markersize=8, markeredgewidth=2)
-            axes.set(aspect="equal", xlabel="first direction", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+            axes.set(aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
             axes.set_title(name, fontweight="normal", fontsize=11)
-        all_axes[0].set_ylabel("second direction")
+        for axes in all_axes[-columns:]:
+            axes.set_xlabel("first direction")
+        for axes in all_axes[::columns]:
+            axes.set_ylabel("second direction")
         figure.colorbar(filled, ax=all_axes, label="loss (nats)", format="%g", shrink=0.8).outline.set_visible(False)
         headline(figure, title)
         return Picture(figure, alt)
