@@ -3,7 +3,7 @@
 #
 # Six tasks, 16 points, about 70 minutes. They belong to lesson [18 Mixture of experts](../notebooks/18_experts.ipynb).
 # Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as
-# you like.
+# you like. Tasks 1, 3 and 4 are the core, about 30 minutes; the others are for those who want more.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -25,21 +25,21 @@ from txgrade import check
 # ### Task 1 · Gates from scores   ●●○○○ · 7 minutes · 2 points
 #
 # The router has given each token a score for each expert. Return a whole row of gates for each token: 0 where the
-# expert is not among the token's `k` best, and at the chosen ones their probabilities, *renormalised* to add up to 1,
+# expert is not among the token's `k` best, and at the chosen ones their probabilities, *renormalized* to sum to 1,
 # as in Mixtral.
 #
 # <details><summary>Hint 1: which ones are chosen?</summary>
 #
 # `scores.topk(k)` gives values and indices, along the last axis.
 # </details>
-# <details><summary>Hint 2: renormalise how?</summary>
+# <details><summary>Hint 2: renormalize how?</summary>
 #
 # Softmax over all experts, then divide the chosen ones by their sum. Is there a shorter way? What does a softmax over
 # the `k` chosen scores alone give?
 # </details>
 # <details><summary>Hint 3: back into a whole row</summary>
 #
-# `torch.zeros_like(scores).scatter(-1, chosen, gates)` puts each gate where its expert stands.
+# `torch.zeros_like(scores).scatter(-1, chosen, gates)` puts each gate in its expert's column.
 # </details>
 
 # %% nbgrader={"grade_id": "gates", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -121,8 +121,8 @@ K, LIKELIEST = variant((1, "likeliest expert"), (2, "two likeliest experts"), (3
 #
 # $$N \sum_{i=1}^{N} f_i\, P_i$$
 #
-# with $f_i$ the share of the tokens that go to expert $i$, and $P_i$ the mean of the probabilities that the tokens give
-# to $i$. But some positions are padding: `real` is `False` there. Padding has no say, neither in $f$ nor in $P$.
+# with $f_i$ the fraction of the tokens that go to expert $i$, and $P_i$ the mean of the probabilities that the tokens give
+# to $i$. But some positions are padding: `real` is `False` there. Padding counts neither in $f$ nor in $P$.
 #
 # <details><summary>Hint 1: start with the padding</summary>
 #
@@ -131,7 +131,7 @@ K, LIKELIEST = variant((1, "likeliest expert"), (2, "two likeliest experts"), (3
 # <details><summary>Hint 2: how do I get f?</summary>
 #
 # With `chosen` of shape (tokens, k), `F.one_hot(chosen, N).sum(dim=1)` has a 1 where the token goes. The mean over the
-# tokens is the share.
+# tokens is the fraction.
 # </details>
 # <details><summary>Hint 3: a number to try</summary>
 #
@@ -236,8 +236,8 @@ alternative("balance", lambda probabilities, real: (
 # %% [markdown]
 # ### Task 3 · First come, first served   ●●●○○ · 10 minutes · 3 points
 #
-# One expert per token. Each expert takes as many tokens as there is room for, in the order of the text; who comes later
-# is dropped. The room is $\lceil \text{factor} \cdot \text{tokens} / \text{experts} \rceil$. Return a mask that is
+# One expert per token. Each expert takes as many tokens as there is room for, in the order of the text; latecomers
+# are dropped. The room is $\lceil \text{factor} \cdot \text{tokens} / \text{experts} \rceil$. Return a mask that is
 # `True` where the token is **dropped**.
 #
 # <details><summary>Hint 1: round which way?</summary>
@@ -333,12 +333,12 @@ alternative("dropped", by_rank)
 # ### Task 4 · Dispatch and combine   ●●●●○ · 13 minutes · 4 points
 #
 # Run each expert on the tokens that chose it, and on no others, and bring the answers back, weighted. A token's choice
-# may be dropped: where `kept` is `False`, the expert must not see it, and adds nothing. What remains is *not* made to
-# add up to 1 again.
+# may be dropped: where `kept` is `False`, the expert must not see it, and adds nothing. The other weights are *not*
+# made to sum to 1 again.
 #
 # An expert is a function from `(its tokens, d_model)` to the same shape. Call it with many tokens at once: once per
 # expert, or once per expert and choice. One that is left without a token is not called at all. We count calls, and the
-# rows that each expert has seen, so computing everything is found out.
+# rows that each expert has seen, so an answer that computes everything is caught.
 #
 # <details><summary>Hint 1: who goes to expert i?</summary>
 #
@@ -348,9 +348,9 @@ alternative("dropped", by_rank)
 #
 # `weights[token, choice]`, one number per row. `[:, None]` after it lets it multiply the expert's answer.
 # </details>
-# <details><summary>Hint 3: bringing back</summary>
+# <details><summary>Hint 3: bringing the answers back</summary>
 #
-# A token may have been with several experts, so *add*: `out = out.index_add(0, token, …)`.
+# A token may have visited several experts, so *add*: `out = out.index_add(0, token, …)`.
 # </details>
 
 # %% nbgrader={"grade_id": "mixture", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -641,31 +641,30 @@ alternative("active", summed_up)
 # %% [markdown]
 # ### Task 6 · Investigate: how much room does luck need?   ●●●●● · 20 minutes · 3 points
 #
-#
 # Suppose that a router is perfectly fair: each token goes to one of $N$ experts by pure chance. Even then some experts
 # are asked more often than others, and with a capacity factor of 1 tokens are dropped.
 #
-# How large must the factor be so that fewer than 1 % are dropped? Measure it for 64, 512 and 4,096 tokens, with 8
+# How large must the factor be so that fewer than 1% are dropped? Measure it for 64, 512 and 4,096 tokens, with 8
 # experts and with 64. Then find the rule: which *one* number, made of tokens and experts, decides? Say why in two or
 # three sentences, and what follows for a model that writes one token at a time.
 #
-# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
+# Add cells below this one and measure there; here you may use all of `txlib`. Hand in what you found as text, with a table
 # of your numbers. A person reads it.
 
 # %% [markdown] nbgrader={"grade_id": "room-for-luck", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
-# The smallest of 1, 1.25, 1.5, 2 and 3 that drops fewer than 1 % (mean of 200 draws):
+# The smallest of 1, 1.25, 1.5, 2 and 3 that drops fewer than 1% (mean of 200 draws):
 #
 # | tokens | 8 experts | 64 experts |
 # | --- | --- | --- |
-# | 64 | 2 (0.1 %; 1.1 % at 1.5) | more than 3 (2.4 %) |
-# | 512 | 1.25 (0.1 %) | 2 (0.1 %; 1.7 % at 1.5) |
-# | 4,096 | 1.25 (0.0 %) | 1.25 (0.1 %) |
+# | 64 | 2 (0.1%; 1.1% at 1.5) | more than 3 (2.4%) |
+# | 512 | 1.25 (0.1%) | 2 (0.1%; 1.7% at 1.5) |
+# | 4,096 | 1.25 (0.0%) | 1.25 (0.1%) |
 #
 # What decides is tokens per expert, $M/N$: 64 tokens with 8 experts behave as 512 with 64, and 512 with 8 as 4,096
 # with 64. An expert is asked
 # $M/N$ times on average, with a spread of about $\sqrt{M/N}$, so relative to its room the luck is $1/\sqrt{M/N}$. With
-# 64 per expert that is 13 %, and a factor of 1.25 covers it; with one per expert it is 100 %. A model that writes
+# 64 per expert that is 13%, and a factor of 1.25 covers it; with one per expert it is 100%. A model that writes
 # one token at a time has far fewer tokens than experts: a fixed capacity makes no sense there, and nothing is dropped.
 # <!-- END SOLUTION -->
 

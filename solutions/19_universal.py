@@ -3,7 +3,8 @@
 #
 # Six tasks, 16 points, about 75 minutes. They belong to lesson
 # [19 The Universal Transformer](../notebooks/19_universal.ipynb). Run the cells from the top; fill in where it says *your
-# turn*, then run the check below it. You may check as often as you like.
+# turn*, then run the check below it. You may check as often as you like. Tasks 1, 2 and 4 are the core, about 32 minutes;
+# the others are for those who want more.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -23,7 +24,7 @@ from txgrade import check
 # %% [markdown]
 # ### Task 1 · A stack with exits   ●●○○○ · 8 minutes · 2 points
 #
-# Not only loops can stop early. Give each layer of a *stack* an output of its own, and take the first answer that is
+# Not only loops can stop early. Give each layer of a *stack* its own output, and take the first answer that is
 # sure enough: an *early exit*. `logits` holds what each layer would answer. A text leaves the stack at the first layer
 # whose likeliest class has a probability of **at least** `threshold`; if none has, at the last layer. Return the class,
 # and the layer where the text leaves, counted from 1.
@@ -134,8 +135,8 @@ alternative("exits", layer_by_layer)
 # %% [markdown]
 # ### Task 2 · One decision for a whole text   ●●○○○ · 10 minutes · 3 points
 #
-# In the lesson each position halts by itself. Now a *text* is to halt as a whole: in each step its halting probability is
-# the **mean over its real positions**. Padding, where `real` is False, has no say. A text halts at the first step $N$ at
+# In the lesson each position halts by itself. Now a *text* halts as a whole: in each step its halting probability is
+# the **mean over its real positions**. Padding, where `real` is False, does not count. A text halts at the first step $N$ at
 # which its summed probabilities are **greater** than the threshold, or at the last step. Return $N$, from 1 on, and the
 # remainder $R = 1 -$ the sum *before* step $N$.
 #
@@ -357,7 +358,7 @@ def survivors(lam):
 alternative("lottery", survivors)
 
 # %% [markdown]
-# ### Task 4 · Compute only who is still thinking   ●●●●○ · 14 minutes · 4 points
+# ### Task 4 · Compute only what still runs   ●●●●○ · 14 minutes · 4 points
 #
 # The lesson's loop computes positions that have halted, and throws the result away. Do better. One text, `state` with a
 # row per position. You are given
@@ -370,7 +371,7 @@ alternative("lottery", survivors)
 # step. A position that is done keeps its state, and can still be read. Stop when all are done, or after `most` steps.
 # Return the last states and how many steps each position took. We count the rows that `step` is given.
 #
-# <details><summary>Hint 1: who runs?</summary>
+# <details><summary>Hint 1: which run?</summary>
 #
 # Keep `running`, a tensor of position numbers: `torch.arange(len(state))` at first.
 # </details>
@@ -378,7 +379,7 @@ alternative("lottery", survivors)
 #
 # `state = state.index_copy(0, running, new)` makes a new tensor with these rows replaced.
 # </details>
-# <details><summary>Hint 3: who is left?</summary>
+# <details><summary>Hint 3: which are left?</summary>
 #
 # `running = running[~done(new)]`. Stop when none is left: `step` is not called with zero rows.
 # </details>
@@ -659,7 +660,7 @@ alternative("loop-sizes", lambda vocab, d, before, core, after, r, k: (
 # let each run for 4, 6, 10 and 16 steps, and measure its right answers at depths 0 to 5 and at depths 6 to 10. Say what
 # the random number buys and what it costs, and why, in two or three sentences.
 #
-# Copy what you need from the lesson into cells of your own below this one; here you may use all of `txlib`. Hand in a
+# Copy what you need from the lesson into new cells below this one; here you may use all of `txlib`. Hand in a
 # table of your numbers and your text. A person reads it.
 
 # %% [markdown] nbgrader={"grade_id": "longer", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
@@ -673,7 +674,7 @@ alternative("loop-sizes", lambda vocab, d, before, core, after, r, k: (
 #
 # A random number buys patience: at ten steps shallow lines stay right (97 against 86 to 89), and at sixteen, more than
 # either has seen, about two thirds survive where the other loop keeps a quarter. It costs a little at six steps, which it
-# practised in one batch of seven only, and a little at ten for deep lines. The reason: any of the states after step 4 may
+# practiced in one batch of seven only, and a little at ten for deep lines. The reason: any of the states after step 4 may
 # be read out, so an answer that has been found must come out of the block as it went in, a fixed point. It is no perfect
 # one, or sixteen steps would do no harm. Two seeds agree in all large differences; the small ones may be chance.
 # <!-- END SOLUTION -->
