@@ -13,8 +13,15 @@ from txlib.models.big_bird import BigBirdForQuestionAnswering, BigBirdForSequenc
 from txlib.models.bytenet import ByteNet, ByteNetConfig
 from txlib.models.conv_seq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from txlib.models.convnet import ConvNet, ConvNetConfig
+from txlib.models.distilbert import DistilBertForMultipleChoice, DistilBertForSequenceClassification
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 from txlib.models.gpt import GPT, CausalLMOutput, GPTConfig
+from txlib.models.modernbert import (
+    ModernBertForMultipleChoice,
+    ModernBertForQuestionAnswering,
+    ModernBertForSequenceClassification,
+    ModernBertForTokenClassification,
+)
 from txlib.models.music import MusicConfig, MusicTransformer
 from txlib.models.perceiver import (
     Perceiver,
@@ -33,7 +40,7 @@ from txlib.models.sizes import from_size
 from txlib.models.transformer import Transformer, TransformerConfig
 from txlib.models.translation import Seq2SeqOutput
 from txlib.models.universal import UniversalGPT, UniversalGPTConfig, UniversalTransformer, UniversalTransformerConfig
-from txlib.models.vit import ViT, ViTConfig, ViTForImageClassification
+from txlib.models.vit import ViT, ViTConfig, ViTForImageClassification, ViTForImageClassificationWithTeacher
 
 __all__ = [
     "GPT",
@@ -55,10 +62,16 @@ __all__ = [
     "ConvSeq2SeqConfig",
     "DeepSets",
     "DeepSetsConfig",
+    "DistilBertForMultipleChoice",
+    "DistilBertForSequenceClassification",
     "Encoder",
     "EncoderConfig",
     "EncoderOutput",
     "GPTConfig",
+    "ModernBertForMultipleChoice",
+    "ModernBertForQuestionAnswering",
+    "ModernBertForSequenceClassification",
+    "ModernBertForTokenClassification",
     "MusicConfig",
     "MusicTransformer",
     "Modalities",
@@ -85,6 +98,7 @@ __all__ = [
     "ViT",
     "ViTConfig",
     "ViTForImageClassification",
+    "ViTForImageClassificationWithTeacher",
     "from_size",
     "pixel_array",
 ]

@@ -56,23 +56,34 @@ class SpanCall(Protocol):
     def __call__(self, *inputs: Any, **options: Any) -> SpanOutput: ...
 
 
-class MaskedLMHead(nn.Module):
-    """One more layer, then the embedding's matrix as output projection, with a bias (§3.1, Task #1)."""
+class PredictionHead(nn.Module):
+    """One more layer, with the activation, biases and norm of the block's feed-forward network."""
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
         block = config.block
-        self.dense = nn.Linear(block.d_model, block.d_model)
+        self.dense = nn.Linear(block.d_model, block.d_model, bias=block.ffn.bias)
         self.activation = find_activation(block.ffn.activation)
         self.norm = block.norm.make(block.d_model)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         initialize(self, config)
+
+    def transform(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Return the layer's output."""
+        return self.norm(self.activation(self.dense(hidden)))
+
+
+class MaskedLMHead(PredictionHead):
+    """One more layer, then the embedding's matrix as output projection, with a bias (§3.1, Task #1)."""
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__(config)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(
         self, hidden: Float[Tensor, "*batch d_model"], embedding: Float[Tensor, "vocab d_model"]
     ) -> Float[Tensor, "*batch vocab"]:
         """Return a logit for each token of the vocabulary."""
-        return F.linear(self.norm(self.activation(self.dense(hidden))), embedding, self.bias)
+        return F.linear(self.transform(hidden), embedding, self.bias)
 
 
 class BertForPreTraining(EncoderHead, config=EncoderConfig):

@@ -28,7 +28,9 @@ class EncoderConfig(ModelConfig):
         block: config of each block.
         layers: number of blocks.
         max_length: longest input in tokens.
-        segments: kinds of `token_type_ids`: sentence A and sentence B.
+        segments: kinds of `token_type_ids`: sentence A and sentence B; 0: the model has none.
+        first_norm: whether a pre-norm stack normalizes the input of its first attention, which the embedding's norm
+            has normalized already.
         classifier_dropout: before the heads' last layer; None: the block's `dropout`.
         init_std: standard deviation of the initial weights.
         pad_id: the token that pads short sentences.
@@ -41,6 +43,7 @@ class EncoderConfig(ModelConfig):
     layers: int = 12
     max_length: int = 512
     segments: int = 2
+    first_norm: bool = True
     classifier_dropout: float | None = None
     init_std: float = 0.02
     pad_id: int = 0
@@ -48,7 +51,11 @@ class EncoderConfig(ModelConfig):
     positions_after_pad: bool = False
 
     def __post_init__(self):
-        self.check_at_least_one("vocab_size", "layers", "max_length", "segments")
+        self.check_at_least_one("vocab_size", "layers", "max_length")
+        if self.segments < 0:
+            raise ValueError(f"segments={self.segments} must be at least 0")
+        if not self.first_norm and self.block.norm.placement != "pre":
+            raise ValueError("first_norm=False is for a pre-norm stack; leave it out")
         check_two_sided(self.block.position)
         if self.positions_after_pad and not isinstance(self.block.position, LearnedConfig):
             raise ValueError(f"positions_after_pad is for position='learned', not {name_of(self.block.position)!r}")
@@ -74,6 +81,20 @@ class HeadOutput(LossOutput[Loss]):
     logits: Float[Tensor, "batch *scores"]
 
 
+class NoSegments(nn.Module):
+    """Stands for the embedding of segments in a model that has none."""
+
+    def forward(self, token_type_ids: Int[Tensor, "batch length"]) -> float:
+        """Return 0.
+
+        Raises:
+            ValueError: for another segment than 0; checked on the CPU only, where it needs no synchronization.
+        """
+        if token_type_ids.device.type == "cpu" and not torch.compiler.is_compiling() and token_type_ids.any():
+            raise ValueError("the model has segments=0: leave token_type_ids out")
+        return 0.0
+
+
 class Encoder(Model, config=EncoderConfig):
     """The encoder: tokens, positions and segments are added, normalized and passed through the blocks (§3).
 
@@ -88,12 +109,16 @@ class Encoder(Model, config=EncoderConfig):
         self.config = EncoderConfig.checked(config)
         block = config.block
         self.embedding = TokenEmbedding(config.vocab_size, block.d_model, scaled=False)
-        self.segment = TokenEmbedding(
-            config.segments, block.d_model, scaled=False, ids="token_type_ids", size="segments"
-        )
+        self.segment: nn.Module = NoSegments()
+        if config.segments:
+            self.segment = TokenEmbedding(
+                config.segments, block.d_model, scaled=False, ids="token_type_ids", size="segments"
+            )
         self.position = make_position(block.position, config.first_position + config.max_length, block.d_model)
         self.embedding_norm = block.norm.make(block.d_model)
         self.encoder = Stack(block, config.layers, max_length=config.max_length)
+        if not config.first_norm:
+            self.encoder.layers[0].self_attention_norm = nn.Identity()
         self.pooler = nn.Linear(block.d_model, block.d_model) if pooler else None
         initialize(self, config)
 

@@ -27,9 +27,8 @@ def load_pretrained(
 ) -> nn.Module:
     """Return the model in a folder or on the Hugging Face hub, in eval mode.
 
-    Its family is config.json's `model_type`: gpt2, llama, mixtral, deepseek_v3, diffllama, mamba2, bert, longformer,
-    big_bird, marian, t5, vit or perceiver, or txlib for txlib's own format, which `save_pretrained` writes; its head is
-    the entry of `architectures`.
+    Its family is config.json's `model_type`, one of `txlib.models.families.FAMILIES`, such as "llama", or "txlib" for
+    txlib's own format, which `save_pretrained` writes; its head is the entry of `architectures`.
 
     Args:
         source: a folder with config.json and model.safetensors (or its shards), or a hub id such as "gpt2".
@@ -77,8 +76,8 @@ def save_pretrained(model: nn.Module, folder: str | Path, model_type: str | None
     entry for them.
 
     Args:
-        model_type: the format: "gpt2", "llama", "mixtral", "deepseek_v3", "diffllama", "mamba2", "bert", "longformer",
-            "big_bird", "marian", "t5", "vit", "perceiver", or "txlib" for txlib's own; None chooses it as above.
+        model_type: the format, one of `txlib.models.families.FAMILIES`, such as "llama", or "txlib" for txlib's own;
+            None chooses it as above.
 
     Raises:
         PretrainedError: when the format cannot describe the model, or the model's class is not in `MODELS`.

@@ -120,7 +120,8 @@ class ViT(Model, config=ViTConfig):
         self.config = ViTConfig.checked(config)
         block, special = config.block, config.special
         self.patches = PatchEmbedding(config.channels, config.patch_size, block.d_model)
-        self.special = nn.Parameter(torch.zeros(special, block.d_model)) if special else None
+        self.special = nn.Parameter(torch.zeros(1, block.d_model)) if config.pool == "class" else None
+        self.distillation_token = nn.Parameter(torch.zeros(1, block.d_model)) if config.distillation else None
         position: Any = block.position
         self.position = position.make_grid_embedding(config.grid, special, block.d_model)
         self.rotary = position.make_grid_rotary(config.grid, special, block.head_dim)
@@ -150,8 +151,8 @@ class ViT(Model, config=ViTConfig):
         """
         grid = self.check(pixel_values, interpolate_pos_encoding)
         x = self.patches(pixel_values)  # (batch, patches, d_model)
-        if self.special is not None:
-            x = torch.cat([self.special.expand(x.shape[0], -1, -1), x], dim=1)  # (batch, length, d_model)
+        special = [token for token in (self.special, self.distillation_token) if token is not None]
+        x = torch.cat([*(token.expand(x.shape[0], -1, -1) for token in special), x], dim=1)  # (batch, length, d_model)
         if self.position is not None:
             x = self.position(x, grid)
         if self.rotary is not None:
@@ -192,9 +193,6 @@ class ViT(Model, config=ViTConfig):
 class ViTForImageClassification(Model, config=ViTConfig):
     """A label for a picture: one linear layer, which starts at zero (§3.2), on the picture's vector.
 
-    With a distillation token there are two such layers, which learn from the label and from the teacher's label; their
-    logits are averaged (Touvron et al. 2021, §4).
-
     Args:
         labels: number of classes.
         base: a ViT to build on, e.g. a pre-trained one; None for a new one.
@@ -207,10 +205,44 @@ class ViTForImageClassification(Model, config=ViTConfig):
         self.config = ViTConfig.checked(config)
         self.base = ViT(config, pooler=False) if base is None else base
         self.classifier = self.zero_linear(labels)
-        self.distillation_classifier = self.zero_linear(labels) if config.distillation else None
 
     def arguments(self) -> dict[str, Any]:
         return {"labels": self.classifier.out_features}
+
+    def forward(
+        self,
+        pixel_values: Float[Tensor, "batch channels height width"],
+        labels: Int[Tensor, "batch"] | None = None,
+        interpolate_pos_encoding: bool = False,
+        mask: Mask | None = None,
+    ) -> ImageOutput:
+        """Return logits, and with labels their loss; other arguments as in `ViT`."""
+        hidden = self.base(pixel_values, interpolate_pos_encoding, mask).last_hidden_state
+        logits = self.classifier(self.base.summary(hidden))
+        loss: Any = None if labels is None else cross_entropy(logits, labels)
+        return ImageOutput(logits=logits, last_hidden_state=hidden, loss=loss)
+
+    def zero_linear(self, labels: int) -> nn.Linear:
+        """Return a linear layer of zeros."""
+        layer = nn.Linear(self.config.block.d_model, labels)
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+        return layer
+
+
+class ViTForImageClassificationWithTeacher(ViTForImageClassification, config=ViTConfig):
+    """Two such layers, on the class token and on the distillation token, which learn from the label and from a
+    teacher's label; their logits are averaged (Touvron et al. 2021, §4).
+
+    Raises:
+        ValueError: when the config has no distillation token.
+    """
+
+    def __init__(self, config: ViTConfig, labels: int = 2, base: ViT | None = None):
+        super().__init__(config, labels, base)
+        if not config.distillation:
+            raise ValueError("a teacher's labels need a token to learn from them: ViTConfig(distillation=True)")
+        self.distillation_classifier = self.zero_linear(labels)
 
     def forward(
         self,
@@ -226,22 +258,12 @@ class ViTForImageClassification(Model, config=ViTConfig):
             teacher_labels: a teacher's labels of these pictures, for the distillation token; None: the labels
                 themselves.
         """
-        if teacher_labels is not None and self.distillation_classifier is None:
-            raise ValueError("teacher_labels are for a model with ViTConfig(distillation=True)")
-        hidden = self.base(pixel_values, interpolate_pos_encoding, mask).last_hidden_state
-        logits = self.classifier(self.base.summary(hidden))
-        loss: Any = None if labels is None else cross_entropy(logits, labels)
-        if self.distillation_classifier is None:
-            return ImageOutput(logits=logits, last_hidden_state=hidden, loss=loss)
-        distilled = self.distillation_classifier(hidden[:, 1])
+        out = super().forward(pixel_values, labels, interpolate_pos_encoding, mask)
+        distilled = self.distillation_classifier(out.last_hidden_state[:, 1])
+        loss: Any = out.loss
         if labels is not None:
             loss = (loss + cross_entropy(distilled, labels if teacher_labels is None else teacher_labels)) / 2
-        logits = (logits + distilled) / 2
-        return ImageOutput(logits=logits, last_hidden_state=hidden, loss=loss, distillation_logits=distilled)
-
-    def zero_linear(self, labels: int) -> nn.Linear:
-        """Return a linear layer of zeros."""
-        layer = nn.Linear(self.config.block.d_model, labels)
-        nn.init.zeros_(layer.weight)
-        nn.init.zeros_(layer.bias)
-        return layer
+        logits = (out.logits + distilled) / 2
+        return ImageOutput(
+            logits=logits, last_hidden_state=out.last_hidden_state, loss=loss, distillation_logits=distilled
+        )

@@ -27,7 +27,23 @@ SIZES = {
 }  # of all families, under the names that most of them know
 PICTURES = {"image_size": 8, "patch_size": 4}
 OTHERS = {
+    "deepseek_v3": {
+        "num_key_value_heads": 4,
+        "moe_intermediate_size": 12,
+        "kv_lora_rank": 10,
+        "q_lora_rank": 7,
+        "qk_nope_head_dim": 6,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 5,
+        "n_routed_experts": 8,
+        "n_group": 2,
+        "topk_group": 1,
+        "num_experts_per_tok": 2,
+        "first_k_dense_replace": 1,
+    },
+    "deit": PICTURES,
     "longformer": {"attention_window": 4},
+    "mamba2": {"num_heads": 4, "head_dim": 16, "state_size": 6, "n_groups": 2, "chunk_size": 4},
     "marian": {
         "encoder_layers": 2,
         "decoder_layers": 2,
@@ -38,6 +54,7 @@ OTHERS = {
         "decoder_start_token_id": 0,
     },
     "mixtral": {"num_local_experts": 4},
+    "modernbert": {"local_attention": 4, "cls_token_id": 0},
     "perceiver": {
         "d_model": 24,
         "d_latents": 32,
@@ -88,7 +105,7 @@ def test_every_family_agrees_until_a_tensor_is_changed(model_type, tmp_path, mon
     matrices = [
         (hf, layer_of(names[0]))
         for hf, _, names in FAMILIES[model_type].table(model, bare=False)
-        if layer_of(names[0]) and model.get_parameter(names[0]).dim() == 2
+        if layer_of(names[0]) and model.state_dict()[names[0]].dim() == 2
     ]
     planted, layer = matrices[-1]
     plant(monkeypatch, planted)

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from txlib.attention import Mask, recording, sliding_window
 from txlib.layers import BlockConfig
 from txlib.layers.patches import LearnedGrid, PatchEmbedding, RotaryGrid, SinusoidalGrid, coordinates
-from txlib.models import ViT, ViTConfig, ViTForImageClassification
+from txlib.models import ViT, ViTConfig, ViTForImageClassification, ViTForImageClassificationWithTeacher
 from txlib.models.pretrained import PretrainedError, load_pretrained, save_pretrained
 from txlib.models.sizes import VIT, build, count_parameters, from_size
 
@@ -31,12 +31,20 @@ THEIRS = {
 }
 BLOCK = BlockConfig.of_sizes(16, 2, 20, activation="gelu", position="learned")
 CONFIG = ViTConfig(12, 4, BLOCK, layers=2, channels=1)
+HEADS = [
+    "ViTModel",
+    "ViTForImageClassification",
+    "DeiTModel",
+    "DeiTForImageClassification",
+    "DeiTForImageClassificationWithTeacher",
+]
 POSITIONS = ["none", "learned", "sinusoidal", "sinusoidal_concatenated", "rotary", "rotary_half"]
 
 
 def theirs(head, **changes):
     torch.manual_seed(1)
-    config = transformers.ViTConfig(**{**THEIRS, **changes})
+    kind = transformers.DeiTConfig if head.startswith("DeiT") else transformers.ViTConfig
+    config = kind(**{**THEIRS, **changes})
     return shake(getattr(transformers, head)._from_config(config, attn_implementation="eager")).eval()
 
 
@@ -47,29 +55,30 @@ def pictures(*shape):
 # Against transformers
 
 
-@pytest.mark.parametrize("head", ["ViTModel", "ViTForImageClassification"])
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("changes", [{}, {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "num_channels": 1}])
 @torch.no_grad()
-def test_both_heads(head, changes, tmp_path):
+def test_every_head(head, changes, tmp_path):
     """There and back, also for pictures of other sizes, whose positions are interpolated."""
     other = theirs(head, num_labels=5, **changes)
     other.save_pretrained(tmp_path / "theirs")
     ours = load_pretrained(tmp_path / "theirs")
     save_pretrained(ours, tmp_path / "ours")
-    assert json.loads((tmp_path / "ours/config.json").read_text())["model_type"] == "vit"
+    assert json.loads((tmp_path / "ours/config.json").read_text())["model_type"] == other.config.model_type
     back, report = type(other).from_pretrained(tmp_path / "ours", output_loading_info=True, attn_implementation="eager")
     assert not report["missing_keys"] and not report["unexpected_keys"]
-    labels = {"labels": torch.tensor([4, 0])} if head == "ViTForImageClassification" else {}
+    labels = {"labels": torch.tensor([4, 0])} if head.endswith("Classification") else {}
     for sides in (12, 12), (20, 20), (8, 16):
         x, more = pictures(2, changes.get("num_channels", 3), *sides), {"interpolate_pos_encoding": sides != (12, 12)}
         mine = ours(x, **labels, **more)
         for model in (other, back.eval()):
             expected = model(x, output_hidden_states=True, **labels, **more)
             hidden = expected.hidden_states[-1]
-            hidden = (model.vit if labels else model).layernorm(hidden)
+            hidden = getattr(model, model.base_model_prefix, model).layernorm(hidden)
             assert_close(mine.last_hidden_state, hidden, **close)
-            for name in ("logits", "loss") if labels else ("pooler_output",):
-                assert_close(mine[name], expected[name], **close)
+            for name in ("logits", "loss", "pooler_output", "distillation_logits"):
+                if getattr(mine, name, None) is not None:
+                    assert_close(mine[name], expected[name], **close)
     assert load_pretrained(tmp_path / "ours").config == ours.config
 
 
@@ -87,43 +96,17 @@ def test_attention_is_theirs(tmp_path):
 
 
 @torch.no_grad()
-def test_a_distilled_model_is_deit():
-    """DeiT's two heads, with its weights under our names (Touvron et al. 2021)."""
-    torch.manual_seed(1)
-    sizes = {name: value for name, value in THEIRS.items() if name != "encoder_stride"}
-    config = transformers.DeiTConfig(**sizes, num_labels=5)
-    other = shake(transformers.DeiTForImageClassificationWithTeacher(config)).eval()
-    tensors = {}
-    for name, tensor in other.state_dict().items():
-        for old, new in (
-            ("deit.embeddings.patch_embeddings", "base.patches"),
-            ("deit.embeddings.position_embeddings", "base.position.weight"),
-            ("deit.layernorm", "base.encoder.norm"),
-            ("deit.layers", "base.encoder.layers"),
-            ("deit.encoder.layer", "base.encoder.layers"),
-            (".attention.q_proj", ".self_attention.query"),
-            (".attention.k_proj", ".self_attention.key"),
-            (".attention.v_proj", ".self_attention.value"),
-            (".attention.o_proj", ".self_attention.output"),
-            ("layernorm_before", "self_attention_norm"),
-            ("layernorm_after", "feed_forward_norm"),
-            ("mlp.fc1", "feed_forward.up_proj"),
-            ("mlp.fc2", "feed_forward.down_proj"),
-            ("cls_classifier", "classifier"),
-        ):
-            name = name.replace(old, new)
-        tensors[name] = tensor[0] if name == "base.position.weight" else tensor
-    special = tensors.pop("deit.embeddings.cls_token"), tensors.pop("deit.embeddings.distillation_token")
-    tensors["base.special"] = torch.cat(special, dim=1)[0]
-    block = BlockConfig.of_sizes(16, 4, 20, activation="gelu", norm_eps=1e-12, position="learned")
-    ours = ViTForImageClassification(ViTConfig(12, 4, block, layers=3, distillation=True), labels=5)
-    ours.load_state_dict(tensors)
-    x, labels, teacher = pictures(3, 3, 12, 12), torch.tensor([0, 4, 2]), torch.tensor([0, 1, 2])
-    expected, mine = other(x), ours(x, labels=labels, teacher_labels=teacher)
-    assert_close(mine.logits, expected.logits, **close)
-    assert_close(mine.distillation_logits, expected.distillation_logits, **close)
-    losses = F.cross_entropy(expected.cls_logits, labels), F.cross_entropy(expected.distillation_logits, teacher)
-    assert_close(mine.loss, sum(losses) / 2, **close)
+def test_a_teacher_has_labels_of_its_own(tmp_path):
+    other = theirs("DeiTForImageClassificationWithTeacher", num_labels=5)
+    other.save_pretrained(tmp_path)
+    ours, x = load_pretrained(tmp_path), pictures(3, 3, 12, 12)
+    labels, teacher, expected = torch.tensor([0, 4, 2]), torch.tensor([0, 1, 2]), other(x)
+    for given in (teacher, None):
+        losses = (
+            F.cross_entropy(expected.cls_logits, labels),
+            F.cross_entropy(expected.distillation_logits, labels if given is None else given),
+        )
+        assert_close(ours(x, labels=labels, teacher_labels=given).loss, sum(losses) / 2, **close)
 
 
 def test_settings_refused(tmp_path):
@@ -412,5 +395,5 @@ def test_widths_for_two_axes(block, words):
 
 
 def test_a_teacher_needs_a_token():
-    with pytest.raises(ValueError, match=r"teacher_labels are for a model with ViTConfig\(distillation=True\)"):
-        ViTForImageClassification(CONFIG)(pictures(1, 1, 12, 12), teacher_labels=torch.tensor([1]))
+    with pytest.raises(ValueError, match=r"a token to learn from them: ViTConfig\(distillation=True\)"):
+        ViTForImageClassificationWithTeacher(CONFIG)

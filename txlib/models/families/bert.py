@@ -6,9 +6,20 @@ from torch import nn
 
 from txlib.models import bert
 from txlib.models.encoder import Encoder, EncoderConfig
-from txlib.models.families.family import ACTIVATIONS, TENSORS, Family, Head, Name, Setting, Settings, same
+from txlib.models.families.family import (
+    ACTIVATIONS,
+    REQUIRED,
+    TENSORS,
+    Family,
+    Head,
+    Name,
+    Setting,
+    Settings,
+    Translation,
+    same,
+)
 
-CLASSIFIERS = bert.BertForSequenceClassification, bert.BertForTokenClassification
+CLASSIFIERS = bert.BertForSequenceClassification, bert.BertForTokenClassification  # and their subclasses
 TIED = {"tie_word_embeddings": True}
 
 
@@ -53,6 +64,19 @@ def sizes(activation: str = "gelu", dropout: float = 0.1) -> tuple[Setting, ...]
     )
 
 
+def segments(default: Any = REQUIRED) -> Setting | Translation:
+    """Return the translation of the kinds of `token_type_ids`; BERT has at least one."""
+    setting = Setting("type_vocab_size", "segments", default)
+
+    def read(settings: Settings) -> dict[str, Any]:
+        fields = setting.read(settings)
+        if fields["segments"] == 0:
+            raise ValueError("type_vocab_size=0 is not supported, only 1 and more")
+        return fields
+
+    return Translation(read, setting.write)
+
+
 def names(prefix: str, *projections: tuple[str, str]) -> tuple[Name, ...]:
     """Return the tensors that BERT, Big Bird and Longformer share.
 
@@ -88,7 +112,7 @@ def names(prefix: str, *projections: tuple[str, str]) -> tuple[Name, ...]:
 SETTINGS = (
     Setting("vocab_size", "vocab_size"),
     Setting("max_position_embeddings", "max_length"),
-    Setting("type_vocab_size", "segments"),
+    segments(),
     Setting("classifier_dropout", "classifier_dropout", None),
     Setting("initializer_range", "init_std", 0.02),
     Setting("pad_token_id", "pad_id", 0),

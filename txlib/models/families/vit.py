@@ -61,6 +61,34 @@ def check_pooler(settings: Settings) -> dict[str, Any]:
     return {}
 
 
+def names(prefix: str) -> tuple[Name, ...]:
+    """Return the tensors of ViT and DeiT."""
+    return (
+        Name(f"{prefix}embeddings.cls_token", ("base.special",), "row"),
+        Name(f"{prefix}embeddings.position_embeddings", ("base.position.weight",), "row"),
+        *same(
+            prefix,
+            "base.",
+            ("embeddings.patch_embeddings.projection", "patches.projection"),
+            ("layernorm", "encoder.norm"),
+            ("pooler.dense", "pooler"),
+        ),
+        *same(
+            f"{prefix}encoder.layer.{{}}.",
+            "base.encoder.layers.{}.",
+            ("attention.attention.query", "self_attention.query"),
+            ("attention.attention.key", "self_attention.key"),
+            ("attention.attention.value", "self_attention.value"),
+            ("attention.output.dense", "self_attention.output"),
+            ("layernorm_before", "self_attention_norm"),
+            ("intermediate.dense", "feed_forward.up_proj"),
+            ("output.dense", "feed_forward.down_proj"),
+            ("layernorm_after", "feed_forward_norm"),
+        ),
+        *same("", "", ("classifier", "classifier")),
+    )
+
+
 VIT = Family(
     "vit",
     ViTConfig,
@@ -77,30 +105,7 @@ VIT = Family(
         Translation(check_pooler, lambda config: {}),
     ),
     describe=describe,
-    names=(
-        Name("vit.embeddings.cls_token", ("base.special",), "row"),
-        Name("vit.embeddings.position_embeddings", ("base.position.weight",), "row"),
-        *same(
-            "vit.",
-            "base.",
-            ("embeddings.patch_embeddings.projection", "patches.projection"),
-            ("layernorm", "encoder.norm"),
-            ("pooler.dense", "pooler"),
-        ),
-        *same(
-            "vit.encoder.layer.{}.",
-            "base.encoder.layers.{}.",
-            ("attention.attention.query", "self_attention.query"),
-            ("attention.attention.key", "self_attention.key"),
-            ("attention.attention.value", "self_attention.value"),
-            ("attention.output.dense", "self_attention.output"),
-            ("layernorm_before", "self_attention_norm"),
-            ("intermediate.dense", "feed_forward.up_proj"),
-            ("output.dense", "feed_forward.down_proj"),
-            ("layernorm_after", "feed_forward_norm"),
-        ),
-        *same("", "", ("classifier", "classifier")),
-    ),
+    names=names("vit."),
     prefix="vit.",
     our_prefix="base.",
     ignored=(r"vit\.embeddings\.mask_token",),
