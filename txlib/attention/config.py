@@ -115,11 +115,11 @@ def find_config(name: str, hint: Any) -> type[Config]:
     Raises:
         ValueError: when there is none, as when the file that declares it was not imported.
     """
-    base: Any = next(configs_in(hint), Config)
-    names = sorted(tag for tag, config in Config.registry.items() if issubclass(config, base))
+    bases = tuple(configs_in(hint)) or (Config,)
+    names = sorted(tag for tag, config in Config.registry.items() if issubclass(config, bases))
     if name not in names:
         raise ValueError(
-            f"{base.__name__} {name!r} is unknown, only {', '.join(names)}{did_you_mean(name, names)}; import the file "
-            "that declares it first"
+            f"{bases[0].__name__} {name!r} is unknown, only {', '.join(names)}{did_you_mean(name, names)}; import the "
+            "file that declares it first"
         )
     return Config.registry[name]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from txlib.attention.functional import attention_weights
+from txlib.attention.functional import attention_weights, softmax
 from txlib.attention.masks import Mask, MaskLike, as_dense
 from txlib.attention.masks.primitives import Causal
 from txlib.attention.masks.shared import once
@@ -28,7 +28,7 @@ class DenseAttention(nn.Module):
     It usually runs torch's fused kernel, which never holds the whole matrix of scores, and gets "causal" as a flag
     instead of a matrix. Where that is slow, on a CPU for short sequences in 16 bits and for one query whose heads share
     keys, it runs the two matrix products with a softmax between them (`benchmarks/attention.py` measures both). Both
-    give the same numbers.
+    give the same numbers. The fused kernel takes neither a soft-cap nor sinks, so the products run for them.
 
     Args:
         dropout: probability of dropping a weight while training.
@@ -48,6 +48,8 @@ class DenseAttention(nn.Module):
         mask: MaskLike = None,
         *,
         bias: BiasLike = None,
+        softcap: float | None = None,
+        sinks: Float[Tensor, "heads"] | None = None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """See `txlib.attention.mechanism`."""
         check_inputs(q, k, v)
@@ -55,7 +57,8 @@ class DenseAttention(nn.Module):
         if isinstance(mask, Mask):
             mask = once(what_remains, mask, q.shape[-2], k.shape[-2])
         only_causal = isinstance(mask, Causal)
-        dense_bias, runs_fused = as_dense_bias(bias, q, k), self.runs_fused(q, k)
+        dense_bias = as_dense_bias(bias, q, k)
+        runs_fused = softcap is None and sinks is None and self.runs_fused(q, k)
         if runs_fused and only_causal and dense_bias is None:
             return fused(q, k, v, None, dropout, is_causal=True)
         allowed = as_dense(mask, q, k)
@@ -67,7 +70,10 @@ class DenseAttention(nn.Module):
             if allowed is not None:
                 hidden = once(hiding_bias, allowed, q.dtype)
                 dense_bias = hidden if dense_bias is None else dense_bias + hidden
-            out = (fused if runs_fused else plain)(q, k, v, dense_bias, dropout)
+            if runs_fused:
+                out = fused(q, k, v, dense_bias, dropout)
+            else:
+                out = plain(q, k, v, dense_bias, dropout, softcap, sinks)
         if allowed is None or only_causal:
             return out
         return out.masked_fill(once(fully_masked, allowed), 0.0)
@@ -89,9 +95,12 @@ class DenseAttention(nn.Module):
         mask: MaskLike = None,
         *,
         bias: BiasLike = None,
+        softcap: float | None = None,
+        sinks: Float[Tensor, "heads"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
         """Return the weights that `forward` averages the values with."""
-        return attention_weights(q, for_each_head(k, q.shape[1]), mask, bias=as_dense_bias(bias, q, k))
+        k = for_each_head(k, q.shape[1])
+        return attention_weights(q, k, mask, bias=as_dense_bias(bias, q, k), softcap=softcap, sinks=sinks)
 
 
 @dataclass(frozen=True)
@@ -135,6 +144,8 @@ def plain(
     v: Float[Tensor, "batch kv_heads key value_dim"],
     bias: Float[Tensor, "_ _ _ key"] | None,
     dropout: float,
+    softcap: float | None = None,
+    sinks: Float[Tensor, "heads"] | None = None,
 ) -> Float[Tensor, "batch heads query value_dim"]:
     """Compute two matrix products and a softmax. Heads that share keys are stacked in one matrix."""
     batch, heads, length, head_dim = q.shape
@@ -143,13 +154,15 @@ def plain(
     rows = q.reshape(batch * kv_heads, group * length, head_dim)  # queries of a group, one head below the other
     columns = k.reshape(batch * kv_heads, keys, head_dim).mT
     scale = head_dim**-0.5
-    if bias is not None and bias.shape[:2] == (1, 1) and kv_heads == heads:
+    if bias is not None and bias.shape[:2] == (1, 1) and kv_heads == heads and softcap is None:
         score = torch.baddbmm(bias[0], rows, columns, alpha=scale)  # all in one pass
     else:
         score = torch.bmm(rows * scale, columns)
+        if softcap is not None:
+            score = softcap * (score / softcap).tanh()
         if bias is not None:
             score = (score.view(batch, heads, length, keys) + bias).view(score.shape)
-    weights = score.softmax(dim=-1)
+    weights = softmax(score.view(batch, heads, length, keys), sinks).reshape(score.shape)
     if dropout:
         weights = F.dropout(weights, dropout)
     return torch.bmm(weights, v.reshape(batch * kv_heads, keys, v.shape[-1])).view(batch, heads, length, v.shape[-1])

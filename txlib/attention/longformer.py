@@ -38,6 +38,11 @@ class LongformerAttention(MultiHeadAttention):
                 "LongformerAttention takes no positions inside attention, since its global tokens may be anywhere; add "
                 "them to the input: position='learned' or 'sinusoidal'"
             )
+        if self.softcap is not None or self.sinks is not None or self.gate is not None or self.qk_norm_whole:
+            raise ValueError(
+                "LongformerAttention takes no softcap, sinks, gate or norm over all heads, which its global tokens "
+                "would need as well; leave them out"
+            )
         self.query_global, self.key_global, self.value_global = (
             nn.Linear(d_model, local.out_features, bias=local.bias is not None)
             for local in (self.query, self.key, self.value)

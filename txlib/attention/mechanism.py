@@ -7,6 +7,7 @@ A mechanism is a module that is called as `mechanism(q, k, v, mask, bias=bias)`:
     v     (batch, kv_heads, key, value_dim)     may have another width
     mask  a `Mask`, a bool tensor (batch | 1, heads | 1, query | 1, key) with True = may attend, or None: no limits
     bias  a `Bias`, a tensor (batch | 1, heads, query, key) added to the scaled scores, or None
+    softcap, sinks  a number and a tensor (heads,), see `attention_weights`; passed only by a layer that has them
     out   (batch, heads, query, value_dim)
 
 **It returns** softmax(q kᵀ / √head_dim + bias) v over the keys that the mask allows, or its own approximation of it. A
@@ -24,7 +25,8 @@ positions.
 
 **It may refuse** a mask, a bias or sizes that it can't honor, with a ValueError that names the mechanism, the mask and
 what to do: "Linformer is not causal, and this mask is: causal(); use DenseAttention". A mechanism that is always causal
-refuses masks that are not. One that takes no bias has no such parameter, which a layer with a position bias checks.
+refuses masks that are not. One that takes no bias, no softcap or no sinks has no such parameter, which a layer that has
+one checks.
 
 **It may have** `weights(q, k, mask, bias=bias)` → (batch, heads, query, key), which `recording` shows; and parameters.
 It applies dropout itself, since nothing outside knows its weights; in evaluation it drops none.
@@ -222,10 +224,10 @@ def without_autocast(x: Tensor) -> AbstractContextManager:
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
-def takes_bias(mechanism: nn.Module) -> bool:
-    """Return whether a mechanism takes a position bias."""
+def takes(mechanism: nn.Module, name: str) -> bool:
+    """Return whether a mechanism has a parameter, such as "bias"."""
     parameters = inspect.signature(mechanism.forward).parameters.values()
-    return any(parameter.name == "bias" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    return any(parameter.name == name or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def check_takes_mask(mechanism: nn.Module) -> None:

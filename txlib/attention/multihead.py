@@ -1,9 +1,10 @@
 """Many heads: project, attend in each head, join, project (Vaswani et al. 2017, §3.2.2)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -17,7 +18,7 @@ from txlib.attention.mechanism import (
     check_output,
     check_sizes,
     check_takes_mask,
-    takes_bias,
+    takes,
 )
 from txlib.attention.relative import PositionBias
 
@@ -38,8 +39,12 @@ class MultiHeadAttention(nn.Module):
         position_bias: a `PositionBias`, added to the scores of self-attention.
         rotary: `txlib.layers.Rotary`, turns queries and keys by their positions.
         qk_norm: "layer" or "rms": normalize each head's queries and keys, so that scores stay bounded (Dehghani et al.
-            2023, §2); None: do not.
+            2023, §2); or a function that makes such a norm of a width; None: do not.
+        qk_norm_whole: normalize the queries of all heads together, and the keys, as in OLMo 2.
         scale: what scores are multiplied by; 1 / √head_dim unless given.
+        softcap: keeps scores between -softcap and softcap; see `attention_weights`.
+        sinks: whether each head learns the score of a key without a value; see `attention_weights`.
+        gate: multiply the heads' output by the sigmoid of a projection of x (Qiu et al. 2025).
         bias: whether the projections have biases: one for all, or four, for queries, keys, values and the output.
         dropout: of `DenseAttention`; another mechanism has its own.
         memory_dim: width of the memory in cross-attention; d_model unless given.
@@ -60,8 +65,12 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | None = None,
         position_bias: PositionBias | None = None,
         rotary: nn.Module | None = None,
-        qk_norm: str | None = None,
+        qk_norm: str | Callable[[int], nn.Module] | None = None,
+        qk_norm_whole: bool = False,
         scale: float | None = None,
+        softcap: float | None = None,
+        sinks: bool = False,
+        gate: bool = False,
         bias: bool | tuple[bool, bool, bool, bool] = True,
         dropout: float = 0.0,
         memory_dim: int | None = None,
@@ -75,6 +84,7 @@ class MultiHeadAttention(nn.Module):
         self.head_dim = d_model // heads if head_dim is None else head_dim
         self.value_dim = self.head_dim if value_dim is None else value_dim
         check_parts(self.head_dim, mechanism, position_bias, rotary, dropout)
+        check_scores(mechanism, softcap, sinks)
         check_rule(mask)
         self.d_model, self.memory_dim = d_model, d_model if memory_dim is None else memory_dim
         query_bias, key_bias, value_bias, output_bias = (bias,) * 4 if isinstance(bias, bool) else bias
@@ -85,7 +95,11 @@ class MultiHeadAttention(nn.Module):
         self.mechanism: Any = DenseAttention(dropout) if mechanism is None else mechanism
         self.mask, self.position_bias, self.rotary = mask, position_bias, rotary
         self.scale_correction = None if scale is None else scale * self.head_dim**0.5  # mechanisms divide by √head_dim
-        self.query_norm, self.key_norm = make_head_norm(qk_norm, self.head_dim), make_head_norm(qk_norm, self.head_dim)
+        self.softcap, self.sinks = softcap, nn.Parameter(torch.zeros(heads)) if sinks else None
+        self.gate = nn.Linear(d_model, heads * self.value_dim, bias=query_bias) if gate else None
+        self.qk_norm_whole = qk_norm_whole
+        widths = (heads, kv_heads) if qk_norm_whole else (1, 1)
+        self.query_norm, self.key_norm = (make_head_norm(qk_norm, count * self.head_dim) for count in widths)
         self.attention_log: list[Tensor] | None = None  # filled inside `recording`
 
     def forward(
@@ -110,7 +124,8 @@ class MultiHeadAttention(nn.Module):
             ValueError: for a cache of the wrong kind, and for a wrong width.
         """
         heads = self.attend(x, memory, mask, cache, offset, position_bias, self.mask)
-        return self.output(heads.transpose(1, 2).flatten(start_dim=2))
+        joined = heads.transpose(1, 2).flatten(start_dim=2)
+        return self.output(joined if self.gate is None else joined * self.gate(x).sigmoid())
 
     def attend(
         self,
@@ -153,6 +168,10 @@ class MultiHeadAttention(nn.Module):
         if position_bias is not None:
             position_bias.check(mask, q, k)
             options["bias"] = position_bias(q, k.shape[-2])
+        if self.softcap is not None:
+            options["softcap"] = self.softcap
+        if self.sinks is not None:
+            options["sinks"] = self.sinks
         if self.attention_log is not None:
             if isinstance(cache, StateCache):
                 raise ValueError("a state has no keys to show weights of; decode without a cache: use_cache=False")
@@ -175,6 +194,8 @@ class MultiHeadAttention(nn.Module):
         """Move heads of this width, head_dim unless given, from the last axis to a separate one; normalize each."""
         width = self.head_dim if width is None else width
         batch, length, joined = x.shape
+        if norm is not None and self.qk_norm_whole:
+            x, norm = norm(x), None
         heads = x.view(batch, length, joined // width, width).transpose(1, 2)
         return heads if norm is None else norm(heads)
 
@@ -227,17 +248,19 @@ def resolve(mask: Mask | None, own_mask: Mask | None, offset: int, key_offset: i
     return None if mask is None else mask.shift(offset, key_offset).sized(key_length)
 
 
-def make_head_norm(kind: str | None, head_dim: int) -> nn.Module | None:
-    """Return the norm of each head's queries or keys.
+def make_head_norm(kind: str | Callable[[int], nn.Module] | None, width: int) -> nn.Module | None:
+    """Return the norm of queries or keys.
 
     Raises:
         ValueError: for an unknown kind.
     """
+    if callable(kind):
+        return kind(width)
     if kind not in (None, "layer", "rms"):
         raise ValueError(f"qk_norm={kind!r} is unknown; choose 'layer', 'rms' or None")
     if kind is None:
         return None
-    return nn.LayerNorm(head_dim, bias=False) if kind == "layer" else nn.RMSNorm(head_dim, eps=1e-6)
+    return nn.LayerNorm(width, bias=False) if kind == "layer" else nn.RMSNorm(width, eps=1e-6)
 
 
 def check_parts(
@@ -255,7 +278,7 @@ def check_parts(
         check_takes_mask(mechanism)
     if mechanism is not None and dropout:
         raise ValueError(f"dropout={dropout} has no effect together with a mechanism: give it to the mechanism")
-    if position_bias is not None and mechanism is not None and not takes_bias(mechanism):
+    if position_bias is not None and mechanism is not None and not takes(mechanism, "bias"):
         name, added = type(mechanism).__name__, type(position_bias).__name__
         raise ValueError(f"{name} takes no position bias, got {added}; use DenseAttention, or rotary positions")
     width = getattr(rotary, "head_dim", head_dim)
@@ -263,6 +286,19 @@ def check_parts(
         raise ValueError(
             f"rotary turns heads of {width}, these have d_model / heads = {head_dim}; use Rotary({head_dim})"
         )
+
+
+def check_scores(mechanism: nn.Module | None, softcap: float | None, sinks: bool) -> None:
+    """Refuse a soft-cap or sinks that a mechanism can't honor.
+
+    Raises:
+        ValueError: naming both.
+    """
+    if softcap is not None and softcap <= 0:
+        raise ValueError(f"softcap={softcap} must be above 0; None is no cap")
+    for name, given in ("softcap", softcap is not None), ("sinks", sinks):
+        if given and mechanism is not None and not takes(mechanism, name):
+            raise ValueError(f"{type(mechanism).__name__} takes no {name}; use DenseAttention")
 
 
 def check_rule(mask: Any) -> None:

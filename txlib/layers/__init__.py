@@ -14,9 +14,11 @@ from txlib.layers.packed import PackedLinear, pack_weights
 from txlib.layers.patches import PatchEmbedding
 from txlib.layers.position import (
     LearnedPosition,
+    LongRotaryScaling,
     Rotary,
     RotaryScaling,
     SinusoidalPosition,
+    YarnScaling,
     fourier_features,
     grid_positions,
     sinusoidal,
@@ -51,6 +53,7 @@ __all__ = [
     "LayerNorm",
     "LearnedConfig",
     "LearnedPosition",
+    "LongRotaryScaling",
     "LongformerConfig",
     "Mamba2",
     "Mamba2Config",
@@ -73,6 +76,7 @@ __all__ = [
     "SkewedConfig",
     "TokenEmbedding",
     "TransformerBlock",
+    "YarnScaling",
     "check_mixer",
     "fourier_features",
     "grid_positions",

@@ -19,8 +19,8 @@ from txlib.layers.mixer import make_attention, make_mixer
 class TransformerBlock(nn.Module):
     """Self-attention, optional cross-attention and feed-forward, each with norm, dropout and residual connection.
 
-    Pre-norm: x + sublayer(norm(x)). Post-norm: norm(x + sublayer(x)) (Vaswani et al. 2017, §3.1). Both: x +
-    norm(sublayer(norm(x))).
+    Pre-norm: x + sublayer(norm(x)). Post-norm: norm(x + sublayer(x)) (Vaswani et al. 2017, §3.1). Output: x +
+    norm(sublayer(x)). Both: x + norm(sublayer(norm(x))).
 
     Args:
         cross: add a cross-attention sub-layer, as in a decoder that reads an encoder.
@@ -35,6 +35,8 @@ class TransformerBlock(nn.Module):
         self.add_norms("self_attention")
         self.cross_attention: Any = None
         if cross:
+            if config.parallel:
+                raise ValueError("parallel=True has no place for cross-attention; leave it out of an encoder–decoder")
             self.cross_attention = make_attention(config, replace(layer, cross=True))
             self.add_norms("cross_attention")
         self.feed_forward: Any = config.ffn.make(config.d_model)
@@ -45,8 +47,9 @@ class TransformerBlock(nn.Module):
     def add_norms(self, name: str) -> None:
         """Add the norms of the sub-layer of that name."""
         norm = self.config.norm
-        self.add_module(f"{name}_norm", norm.make(self.config.d_model))
-        if norm.placement == "both":
+        if norm.placement != "output":
+            self.add_module(f"{name}_norm", norm.make(self.config.d_model))
+        if norm.placement in ("output", "both"):
             self.add_module(f"{name}_out_norm", norm.make(self.config.d_model))
 
     def forward(
@@ -87,6 +90,9 @@ class TransformerBlock(nn.Module):
         def attend_memory(y: Tensor) -> Tensor:
             return self.cross_attention(y, memory, memory_mask, cache=cross_cache, offset=offset)
 
+        if self.config.parallel:
+            attended = self.added(x, attend_self, "self_attention")
+            return x + attended + self.added(x, self.feed_forward, "feed_forward")
         x = self.residual(x, attend_self, "self_attention")
         if self.cross_attention is not None:
             x = self.residual(x, attend_memory, "cross_attention")
@@ -128,12 +134,20 @@ class TransformerBlock(nn.Module):
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor], name: str
     ) -> Float[Tensor, "batch length d_model"]:
         """Return x plus the output of the sub-layer of that name."""
-        norm, placement = getattr(self, f"{name}_norm"), self.config.norm.placement
-        out = sublayer(x if placement == "post" else norm(x))
-        if placement == "both":
+        x = x + self.added(x, sublayer, name)
+        return getattr(self, f"{name}_norm")(x) if self.config.norm.placement == "post" else x
+
+    def added(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor], name: str
+    ) -> Float[Tensor, "batch length d_model"]:
+        """Return what the sub-layer of that name adds to x."""
+        config = self.config
+        out = sublayer(getattr(self, f"{name}_norm")(x) if config.norm.placement in ("pre", "both") else x)
+        if config.norm.placement in ("output", "both"):
             out = getattr(self, f"{name}_out_norm")(out)
-        x = x + dropout(out, self.config.dropout, self.training)
-        return norm(x) if placement == "post" else x
+        if config.residual_scale != 1.0:
+            out = out * config.residual_scale
+        return dropout(out, config.dropout, self.training)
 
 
 class CrossBlock(nn.Module):
@@ -153,6 +167,8 @@ class CrossBlock(nn.Module):
             raise ValueError("a CrossBlock normalizes x and the memory before attention: set norm_first=True")
         if config.ffn.d_ff == 0:
             raise ValueError("a CrossBlock has a feed-forward network, got d_ff=0; give its width")
+        if config.parallel or config.residual_scale != 1.0:
+            raise ValueError("a CrossBlock adds one sub-layer after the other; leave out parallel and residual_scale")
         self.config, self.query_residual = config, query_residual
         self.attention = make_attention(config, LayerContext(cross=True), memory_dim)
         self.query_norm, self.memory_norm = config.norm.make(config.d_model), config.norm.make(memory_dim)

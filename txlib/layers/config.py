@@ -21,7 +21,10 @@ Bias = bool | tuple[bool, bool, bool, bool]
 GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     **{
         name: (("attention", name),)
-        for name in ("heads", "kv_heads", "head_dim", "value_dim", "qk_norm", "mechanism", "cross_mechanism", "mask")
+        for name in (
+            *("heads", "kv_heads", "head_dim", "value_dim", "qk_norm", "qk_norm_whole", "softcap", "sinks", "gate"),
+            *("mechanism", "cross_mechanism", "mask"),
+        )
     },
     **{f"attention_{field}": (("attention", field),) for field in ("bias", "dropout", "scale")},
     **{name: (("ffn", name),) for name in ("d_ff", "activation")},
@@ -43,7 +46,11 @@ class AttentionConfig(Config):
         bias: whether the projections have biases: one for all, or four, for queries, keys, values and the output.
         dropout: on attention weights, as in GPT-2 and BERT.
         scale: factor of the scores; 1 / √head_dim unless given.
+        softcap: keeps scores between -softcap and softcap by tanh; None: no cap.
+        sinks: whether each head learns the score of a key without a value, which takes a share of the weights.
+        gate: multiply the heads' output by the sigmoid of a projection of the input.
         qk_norm: "layer" or "rms", of each head's queries and keys; None for no norm.
+        qk_norm_whole: whether that norm is over all heads together.
         mechanism: of self-attention; None for dense attention.
         cross_mechanism: of cross-attention, likewise.
         mask: which positions may see which in self-attention, in addition to the model's own mask.
@@ -56,7 +63,11 @@ class AttentionConfig(Config):
     bias: Bias = True
     dropout: float = 0.0
     scale: float | None = None
+    softcap: float | None = None
+    sinks: bool = False
+    gate: bool = False
     qk_norm: str | None = None
+    qk_norm_whole: bool = False
     mechanism: MechanismConfig | None = None
     cross_mechanism: MechanismConfig | None = None
     mask: Mask | None = None
@@ -69,6 +80,8 @@ class AttentionConfig(Config):
                     f"{name}={value!r} is no MechanismConfig, which makes a mechanism for each layer; "
                     "give e.g. DenseConfig()"
                 )
+        if self.qk_norm not in (None, "layer", "rms"):
+            raise ValueError(f"qk_norm={self.qk_norm!r} is unknown; choose 'layer', 'rms' or None")
         check_rule(self.mask)
         check_dropout(self.dropout, "attention_dropout")
 
@@ -100,6 +113,9 @@ class BlockConfig(Config):
         position: how the model encodes positions; every model needs one.
         norm: kind and placement of norms.
         dropout: on the output of each sub-layer (Vaswani et al. 2017, §5.4).
+        residual_scale: factor of each sub-layer's output, before it is added.
+        parallel: attention and the feed-forward network read the same input, and both are added (Black et al. 2022,
+            §2.1), instead of one after the other.
         zero_output: start the last matrix of each sub-layer at zero, so that a new block passes its input on.
         mixer: the layer that mixes positions; None for `MultiHeadAttention`.
         layer_pattern: differences between layers: for each layer the flat options that `replace` takes, repeated over
@@ -112,6 +128,8 @@ class BlockConfig(Config):
     position: PositionConfig | None = None
     norm: NormConfig = NormConfig()
     dropout: float = 0.0
+    residual_scale: float = 1.0
+    parallel: bool = False
     zero_output: bool = False
     mixer: MixerConfig | None = None
     layer_pattern: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), hash=False)
@@ -130,20 +148,39 @@ class BlockConfig(Config):
         object.__setattr__(self, "layer_pattern", tuple(dict(options) for options in self.layer_pattern))
         if self.position is not None:
             self.position.check(self)
+        if self.parallel and self.ffn.d_ff == 0:
+            raise ValueError("parallel=True needs a feed-forward network beside attention, got d_ff=0; give its width")
+        if self.parallel and self.norm.placement == "post":
+            raise ValueError(
+                "parallel=True adds two outputs at once, and post-norm normalizes after each; set norm_first"
+            )
         for options in self.layer_pattern:
             if options.keys() & {"d_model", "layer_pattern"}:
                 raise ValueError(f"layer_pattern={options}: all layers share d_model; leave it out")
+            self.check_position(find_position(options.get("position")))
             self.replace(layer_pattern=(), **options)
+
+    def check_position(self, position: PositionConfig | None) -> None:
+        """Refuse positions of single layers that belong to the whole model.
+
+        Raises:
+            ValueError: naming them.
+        """
+        if position is not None and not position.in_attention and position != self.position:
+            raise ValueError(
+                f"layer_pattern: position={position.name!r} belongs to the whole model; single layers may have rotary "
+                "positions, a position bias of their own, or none"
+            )
 
     @classmethod
     def of_sizes(cls, d_model: int, heads: int, d_ff: int, **options: Any) -> "BlockConfig":
         """Return a block config from sizes, as papers give them, and flat options.
 
         Args:
-            options: of attention: kv_heads, head_dim, value_dim, qk_norm, mechanism, cross_mechanism, mask,
-                attention_bias, attention_dropout, attention_scale; of feed-forward: activation, and with experts
-                the fields of `MixtureConfig`; of norms: norm, norm_eps, norm_first (False for
-                post-norm); bias, of all three; position, by its name, such as "rotary"; and any field of `BlockConfig`.
+            options: of attention: kv_heads, head_dim, value_dim, qk_norm, qk_norm_whole, softcap, sinks, gate,
+                mechanism, cross_mechanism, mask, attention_bias, attention_dropout, attention_scale; of feed-forward:
+                activation, and with experts the fields of `MixtureConfig`; of norms: norm, norm_eps, norm_first (False
+                for post-norm); bias, of all three; position, by its name, such as "rotary"; any field of `BlockConfig`.
 
         Raises:
             TypeError: for an unknown option.

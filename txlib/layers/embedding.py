@@ -12,16 +12,22 @@ class TokenEmbedding(nn.Module):
     the same matrix, unscaled, can serve as the output projection.
 
     Args:
-        scaled: False omits the product, as GPT and BERT do.
+        scaled: False omits the product, as GPT and BERT do; a number replaces √d_model.
         ids, size: names of the ids and of their number in error messages.
     """
 
     def __init__(
-        self, vocab_size: int, d_model: int, *, scaled: bool = True, ids: str = "input_ids", size: str = "vocab_size"
+        self,
+        vocab_size: int,
+        d_model: int,
+        *,
+        scaled: bool | float = True,
+        ids: str = "input_ids",
+        size: str = "vocab_size",
     ):
         super().__init__()
         self.ids, self.size = ids, size
-        self.scale = d_model**0.5 if scaled else 1.0
+        self.scale = (d_model**0.5 if scaled else 1.0) if isinstance(scaled, bool) else scaled
         self.weight = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
 
     def forward(self, input_ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:

@@ -19,7 +19,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": lambda x: F.relu(x).square(),  # So et al. 2021 (Primer), §3
     "silu": F.silu,  # Elfwing et al. 2017
 }
-GATED = {"reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}  # the gate's activation
+GATED = {
+    "reglu": "relu",
+    "geglu": "gelu",
+    "geglu_tanh": "gelu_tanh",
+    "swiglu": "silu",
+    "swiglu_clamped": "silu",
+}  # the gate's activation
+LIMIT, SLOPE = 7.0, 1.702  # of "swiglu_clamped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +53,14 @@ class FeedForward(nn.Module):
         d_ff: hidden width; the paper's is 4 · d_model.
         activation: "relu", "gelu" (exact), "gelu_tanh", "relu2", "silu", or a gated one: "swiglu" multiplies silu(W x)
             by a second projection V x before projecting down, and "reglu", "geglu" and "geglu_tanh" do so with others
-            (Shazeer 2020, eq. 5 and 6).
+            (Shazeer 2020, eq. 5 and 6); "swiglu_clamped" is gpt-oss's, see `clamped_swiglu`.
         bias: whether the projections have biases.
         dropout: on the hidden layer, while training.
     """
 
     def __init__(self, d_model: int, d_ff: int, *, activation: str = "relu", bias: bool = True, dropout: float = 0.0):
         super().__init__()
-        self.activation = find_activation(activation)
+        self.activation, self.clamped = find_activation(activation), activation == "swiglu_clamped"
         self.up_proj = nn.Linear(d_model, d_ff, bias=bias)
         self.gate_proj = nn.Linear(d_model, d_ff, bias=bias) if activation in GATED else None
         self.down_proj = nn.Linear(d_ff, d_model, bias=bias)
@@ -62,8 +69,21 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
         """Return the network's output at each position, with the same weights for all."""
         hidden = self.up_proj(x)  # (batch, length, d_ff)
-        hidden = self.activation(hidden) if self.gate_proj is None else self.activation(self.gate_proj(x)) * hidden
+        if self.gate_proj is None:
+            hidden = self.activation(hidden)
+        elif self.clamped:
+            hidden = clamped_swiglu(self.gate_proj(x), hidden)
+        else:
+            hidden = self.activation(self.gate_proj(x)) * hidden
         return self.down_proj(dropout(hidden, self.dropout, self.training))
+
+
+def clamped_swiglu(
+    gate: Float[Tensor, "*batch d_ff"], up: Float[Tensor, "*batch d_ff"]
+) -> Float[Tensor, "*batch d_ff"]:
+    """Return gate · σ(1.702 gate) · (up + 1), with the gate at most 7 and `up` between -7 and 7 (OpenAI 2025, §2.1)."""
+    gate = gate.clamp(max=LIMIT)
+    return gate * torch.sigmoid(SLOPE * gate) * (up.clamp(-LIMIT, LIMIT) + 1)
 
 
 def find_activation(name: str) -> Callable[[Tensor], Tensor]:

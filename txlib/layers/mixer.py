@@ -1,13 +1,15 @@
 """The layer that mixes positions in a block: attention, unless its config has another mixer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from txlib.attention import DenseAttention, DenseConfig, LayerContext, LongformerAttention, MultiHeadAttention
-from txlib.attention.mechanism import takes_bias
+from txlib.attention.mechanism import takes
 from txlib.layers.config import BlockConfig, MixerConfig
+from txlib.layers.norm import NormConfig
 from txlib.layers.position_config import NoPosition
 
 
@@ -38,7 +40,7 @@ def make_attention(
     if mechanism is None:
         config = attention.cross_mechanism if layer.cross else attention.mechanism
         mechanism = (DenseConfig() if config is None else config).make(block, layer)
-    if position.shared and not layer.cross and not takes_bias(mechanism):
+    if position.shared and not layer.cross and not takes(mechanism, "bias"):
         raise ValueError(
             f"{type(mechanism).__name__} takes no position bias, which position={position.name!r} adds to its scores"
         )
@@ -52,12 +54,25 @@ def make_attention(
         mask=None if layer.cross else attention.mask,
         position_bias=bias,
         rotary=position.make_rotary(block.head_dim),
-        qk_norm=attention.qk_norm,
+        qk_norm=make_qk_norm(block),
+        qk_norm_whole=attention.qk_norm_whole,
         scale=attention.scale,
+        softcap=attention.softcap,
+        sinks=attention.sinks,
+        gate=attention.gate,
         bias=attention.bias,
         memory_dim=memory_dim,
         **options,
     )
+
+
+def make_qk_norm(block: BlockConfig) -> Callable[[int], nn.Module] | None:
+    """Return what makes the norms of queries and keys: like those of the block, without a bias."""
+    kind = block.attention.qk_norm
+    if kind is None:
+        return None
+    centered = block.norm.zero_centered and kind == "rms"
+    return NormConfig(kind=kind, eps=block.norm.eps, bias=False, zero_centered=centered).make
 
 
 @dataclass(frozen=True)

@@ -28,16 +28,21 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / √(mean of x² + eps) · weight: layer norm without the mean (Zhang & Sennrich 2019, eq. 4)."""
+    """x / √(mean of x² + eps) · weight: layer norm without the mean (Zhang & Sennrich 2019, eq. 4).
 
-    def __init__(self, d_model: int, *, eps: float = 1e-6):
+    Args:
+        zero_centered: multiply by 1 + weight, as in Gemma: weight decay then pulls the factor to 1.
+    """
+
+    def __init__(self, d_model: int, *, eps: float = 1e-6, zero_centered: bool = False):
         super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(d_model))
+        self.eps, self.zero_centered = eps, zero_centered
+        self.weight = nn.Parameter(torch.zeros(d_model) if zero_centered else torch.ones(d_model))
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Return each vector, normalized separately."""
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        weight = 1 + self.weight if self.zero_centered else self.weight
+        return F.rms_norm(x, self.weight.shape, weight, self.eps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,26 +54,31 @@ class NormConfig(Config):
         eps: added under the square root, so that it is never zero.
         bias: whether layer norm has a bias.
         placement: "pre" normalizes the input of each sub-layer (Xiong et al. 2020), "post" the sum of input and output
-            (Vaswani et al. 2017, §3.1), "both" the input and the output before it is added (Gemma Team 2024, §2).
+            (Vaswani et al. 2017, §3.1), "output" only the output before it is added (Team OLMo 2025, §3.2), "both" the
+            input and the output (Gemma Team 2024, §2).
+        zero_centered: see `RMSNorm`.
     """
 
     kind: str = "layer"
     eps: float = 1e-5
     bias: bool = True
     placement: str = "pre"
+    zero_centered: bool = False
 
     def __post_init__(self):
-        for name, choices in ("kind", ("layer", "rms")), ("placement", ("pre", "post", "both")):
+        for name, choices in ("kind", ("layer", "rms")), ("placement", ("pre", "post", "output", "both")):
             value = getattr(self, name)
             if value not in choices:
                 field = {"kind": "norm", "placement": "norm placement"}[name]
                 raise ValueError(f"{field}={value!r} is unknown; choose one of {', '.join(map(repr, choices))}")
+        if self.zero_centered and self.kind != "rms":
+            raise ValueError("zero_centered=True is for norm='rms'; leave it out")
 
     def make(self, d_model: int) -> nn.Module:
         """Return a norm of that width."""
         if self.kind == "layer":
             return LayerNorm(d_model, eps=self.eps, bias=self.bias)
-        return RMSNorm(d_model, eps=self.eps)
+        return RMSNorm(d_model, eps=self.eps, zero_centered=self.zero_centered)
 
     def make_last(self, d_model: int) -> nn.Module:
         """Return the norm after a stack of blocks; the identity for post-norm, whose output is normalized already."""

@@ -59,7 +59,10 @@ class JoinedAttention(MultiHeadAttention):
         nn.Module.__init__(self)
         self.__dict__.update({**attention.__dict__, "_modules": dict(attention._modules)})
         parts = attention.query, attention.key, attention.value
-        bias = None if attention.query.bias is None else torch.cat([part.bias for part in parts])
+        biases: list[Tensor] = [
+            part.weight.new_zeros(part.out_features) if part.bias is None else part.bias for part in parts
+        ]
+        bias = None if all(part.bias is None for part in parts) else torch.cat(biases)
         self.joined = PackedLinear(torch.cat([part.weight for part in parts]), bias, weights)
         del self.query, self.key, self.value
 

@@ -157,13 +157,106 @@ class RotaryScaling(Config):
         if not 0 <= self.slow < self.fast:
             raise ValueError(f"slow={self.slow} must be less than fast={self.fast}, and neither below 0")
 
-    def __call__(self, frequency: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs"]:
-        """Return the slowed frequencies, in radians per position."""
+    @property
+    def factor_of_scores(self) -> float:
+        """What rotated queries and rotated keys are multiplied by."""
+        return 1.0
+
+    def __call__(self, frequency: Float[Tensor, "pairs"], base: float, length: int) -> Float[Tensor, "pairs"]:
+        """Return the slowed frequencies, in radians per position.
+
+        Args:
+            base: of the rotary positions.
+            length: of the text so far.
+        """
         if self.context is None:
             return frequency / self.factor
         turns = self.context * frequency / (2 * math.pi)
         unscaled = ((turns - self.slow) / (self.fast - self.slow)).clamp(0, 1)
         return unscaled * frequency + (1 - unscaled) * frequency / self.factor
+
+
+@dataclass(frozen=True)
+class YarnScaling(RotaryScaling, name="yarn"):
+    """YaRN: `RotaryScaling` with another transition, and with larger scores (Peng et al. 2024, §3).
+
+    Args:
+        factor, context: see `RotaryScaling`; context is required.
+        slow, fast: likewise, but what lies between them changes in proportion to the pair's number, not to its turns.
+        attention_factor: what rotated queries and keys are multiplied by; 0.1 · ln(factor) + 1 unless given (eq. 22).
+        whole_pairs: round the first and the last of the pairs between, as in the paper's code.
+    """
+
+    fast: int | float = 32.0
+    attention_factor: float | None = None
+    whole_pairs: bool = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.context is None:
+            raise ValueError("YaRN needs context, the length in pre-training")
+        if self.slow == 0:
+            raise ValueError("slow=0 must be above 0 for YaRN: turns in the context of the first pair that is slowed")
+
+    @property
+    def factor_of_scores(self) -> float:
+        return 0.1 * math.log(self.factor) + 1 if self.attention_factor is None else self.attention_factor
+
+    def __call__(self, frequency: Float[Tensor, "pairs"], base: float, length: int) -> Float[Tensor, "pairs"]:
+        assert self.context is not None
+        size = 2 * len(frequency)
+        first, last = (  # pairs that turn `fast` and `slow` times in the context, as fractional numbers
+            size * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(base))
+            for turns in (self.fast, self.slow)
+        )
+        if self.whole_pairs:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, size - 1)
+        pair = torch.arange(len(frequency), device=frequency.device)
+        slowed = ((pair - first) / (last - first or 0.001)).clamp(0, 1)
+        return slowed * frequency / self.factor + (1 - slowed) * frequency
+
+
+@dataclass(frozen=True)
+class LongRotaryScaling(Config, name="longrope"):
+    """LongRoPE: a factor for each pair, of two lists, by the length of the text (Ding et al. 2024, §3.2), as in Phi-3.
+
+    Args:
+        short, long: how many times slower each pair turns, in texts up to `context` and in longer ones.
+        context: length in pre-training.
+        attention_factor: what rotated queries and keys are multiplied by.
+    """
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    context: int
+    attention_factor: float = 1.0
+
+    def __post_init__(self):
+        if len(self.short) != len(self.long):
+            raise ValueError(f"short has {len(self.short)} factors, long {len(self.long)}; give one for each pair")
+
+    @property
+    def factor_of_scores(self) -> float:
+        """What rotated queries and rotated keys are multiplied by."""
+        return self.attention_factor
+
+    def __call__(self, frequency: Float[Tensor, "pairs"], base: float, length: int) -> Float[Tensor, "pairs"]:
+        """Return the slowed frequencies, in radians per position."""
+        factors = self.long if length > self.context else self.short
+        return frequency / torch.tensor(factors, device=frequency.device)
+
+    def check_offset(self, offset: int, length: int) -> None:
+        """Refuse to go on with a cache where the factors change.
+
+        Raises:
+            ValueError: with the remedy.
+        """
+        if 0 < offset <= self.context < length:
+            raise ValueError(
+                f"beyond {self.context} tokens longrope turns all keys differently, also those in the cache; decode "
+                "without a cache: use_cache=False"
+            )
 
 
 class Rotary(nn.Module):
@@ -177,9 +270,10 @@ class Rotary(nn.Module):
         layout: which dimensions make a pair: "interleaved" neighbors (0, 1), (2, 3) … as in the paper, or "half",
             (0, d/2), (1, d/2 + 1) …, as `transformers` stores Llama's checkpoints (Meta's own code turns neighbors).
         scaling: slows the rotations for a longer context.
+        fraction: part of each head that is rotated, its first dimensions; the rest carries no position.
 
     Raises:
-        ValueError: when head_dim is odd.
+        ValueError: when the part is odd.
     """
 
     def __init__(
@@ -188,10 +282,18 @@ class Rotary(nn.Module):
         *,
         base: float = 10000.0,
         layout: RotaryLayout = "interleaved",
-        scaling: RotaryScaling | None = None,
+        scaling: RotaryScaling | LongRotaryScaling | None = None,
+        fraction: float = 1.0,
     ):
         super().__init__()
-        check_even(head_dim, "rotary positions")
+        if not 0 < fraction <= 1:
+            raise ValueError(f"fraction={fraction} must be above 0 and at most 1: the part of each head to rotate")
+        self.width = int(head_dim * fraction)
+        check_even(self.width, "rotary positions")
+        if isinstance(scaling, LongRotaryScaling) and len(scaling.short) != self.width // 2:
+            raise ValueError(
+                f"longrope has {len(scaling.short)} factors for {self.width // 2} pairs; give one for each"
+            )
         if layout not in ("interleaved", "half"):
             raise ValueError(f"layout={layout!r} is unknown; choose 'interleaved' or 'half'")
         self.head_dim, self.base, self.layout, self.scaling = head_dim, base, layout, scaling
@@ -200,20 +302,29 @@ class Rotary(nn.Module):
         self, x: Float[Tensor, "batch heads length head_dim"], offset: int = 0
     ) -> Float[Tensor, "batch heads length head_dim"]:
         """Return x with the vector at position offset + i rotated by that position's angles."""
-        return self.turn(x, torch.arange(offset, offset + x.shape[-2], device=x.device))
+        length = offset + x.shape[-2]
+        if isinstance(self.scaling, LongRotaryScaling):
+            self.scaling.check_offset(offset, length)
+        rotated = self.turn(x[..., : self.width], torch.arange(offset, length, device=x.device), length)
+        return rotated if self.width == self.head_dim else torch.cat([rotated, x[..., self.width :]], dim=-1)
 
     def turn(
-        self, x: Float[Tensor, "batch heads length head_dim"], position: Real[Tensor, "length"]
-    ) -> Float[Tensor, "batch heads length head_dim"]:
-        """Return x with each vector rotated by the angles of its position, which may be fractional."""
-        pair = torch.arange(0, self.head_dim, 2, device=x.device)
-        frequency = self.base ** (-pair / self.head_dim)  # (head_dim / 2,), always in float32
+        self, x: Float[Tensor, "batch heads positions width"], position: Real[Tensor, "positions"], length: int = 0
+    ) -> Float[Tensor, "batch heads positions width"]:
+        """Return x with each vector rotated by the angles of its position, which may be fractional.
+
+        Args:
+            length: of the text so far, which `LongRotaryScaling` depends on.
+        """
+        pair = torch.arange(0, self.width, 2, device=x.device)
+        frequency = self.base ** (-pair / self.width)  # (width / 2,), always in float32
+        factor = 1.0
         if self.scaling is not None:
-            frequency = self.scaling(frequency)
-        angle = position[:, None] * frequency  # (length, head_dim / 2)
-        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+            frequency, factor = self.scaling(frequency, self.base, length), self.scaling.factor_of_scores
+        angle = position[:, None] * frequency  # (positions, width / 2)
+        cos, sin = (factor * angle.cos()).to(x.dtype), (factor * angle.sin()).to(x.dtype)
         if self.layout == "interleaved":
-            first, second = x[..., 0::2], x[..., 1::2]  # (batch, heads, length, head_dim / 2)
+            first, second = x[..., 0::2], x[..., 1::2]  # (batch, heads, positions, width / 2)
         else:
             first, second = x.chunk(2, dim=-1)
         rotated = first * cos - second * sin, first * sin + second * cos

@@ -11,6 +11,7 @@ from txlib.hints import did_you_mean
 from txlib.layers.patches import Grid, LearnedGrid, RotaryGrid, SinusoidalGrid
 from txlib.layers.position import (
     LearnedPosition,
+    LongRotaryScaling,
     Rotary,
     RotaryLayout,
     RotaryScaling,
@@ -33,6 +34,11 @@ class PositionConfig(Config):
     causal: ClassVar[bool] = False
     shared: ClassVar[bool] = False
     on_grid: ClassVar[bool] = False
+
+    @property
+    def in_attention(self) -> bool:
+        """Whether it concerns each attention layer alone, so that layers may differ."""
+        return type(self).make_embedding is PositionConfig.make_embedding and not self.shared
 
     def check(self, block: Any) -> None:
         """Refuse a block that these positions do not fit.
@@ -107,12 +113,15 @@ class RotaryConfig(PositionConfig, name="rotary"):
     on_grid = True
     base: float = 10000.0
     layout: RotaryLayout = "interleaved"
-    scaling: RotaryScaling | None = None
+    scaling: RotaryScaling | LongRotaryScaling | None = None
+    fraction: float = 1.0
 
     def make_rotary(self, head_dim: int) -> Rotary:
-        return Rotary(head_dim, base=self.base, layout=self.layout, scaling=self.scaling)
+        return Rotary(head_dim, base=self.base, layout=self.layout, scaling=self.scaling, fraction=self.fraction)
 
     def make_grid_rotary(self, grid: Grid, special: int, head_dim: int) -> RotaryGrid:
+        if self.scaling is not None or self.fraction != 1:
+            raise ValueError("pictures turn whole heads at one speed; leave out scaling and fraction")
         return RotaryGrid(grid, special, head_dim, base=self.base, layout=self.layout)
 
 

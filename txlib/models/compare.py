@@ -191,24 +191,29 @@ class Matched:
             name = next((name for name in choices if name in stored), None)
             if name is None:
                 continue
-            mine = joined([parameters[name] for name in names], layout)
+            mine = joined([parameters[name] for name in names], layout, ours.config)
             difference = distance(mine, stored[name], layer_of(names[0]) or "")
             if difference is not None:
                 self.tensors[name] = difference
             if name in names_there:
-                self.match(ours, theirs, names_there[name], names, [len(parameters[name]) for name in names])
+                sizes = [len(parameters[name]) for name in names] if layout != "by_head" else []
+                self.match(ours, theirs, names_there[name], names, sizes)
 
     def match(self, ours: nn.Module, theirs: nn.Module, name_there: str, names: tuple[str, ...], sizes: list[int]):
-        """Match the modules of one tensor, and the layers of the stack that hold them."""
+        """Match the modules of one tensor, and the layers of the stack that hold them.
+
+        Args:
+            sizes: columns of each module's output; none where they lie among those of the others.
+        """
         there, start = name_there.rpartition(".")[0], 0
         layer_there = layer_of(name_there)
-        for name, size in zip(names, sizes, strict=True):
+        for name, size in zip(names, sizes or [0] * len(names), strict=True):
             here, layer = name.rpartition(".")[0], layer_of(name)
             if layer is not None and layer_there is not None:
                 self.blocks[layer] = layer_there
                 self.modules[layer] = layer_there, slice(None)
             alike = isinstance(ours.get_submodule(here), PLAIN)
-            if alike and PLAIN_THERE.search(type(theirs.get_submodule(there)).__name__):
+            if alike and sizes and PLAIN_THERE.search(type(theirs.get_submodule(there)).__name__):
                 self.modules[here] = there, slice(None) if len(names) == 1 else slice(start, start + size)
             start += size
 

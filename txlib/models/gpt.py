@@ -27,6 +27,9 @@ class GPTConfig(ModelConfig):
         max_length: context length: most tokens that the model sees at a time.
         tie_embeddings: use the embedding's matrix as the output projection as well.
         embedding_dropout: on the sum of token and position vectors; None: the block's `dropout`.
+        embedding_scale: what token vectors are multiplied by.
+        logit_divisor: what logits are divided by.
+        logit_softcap: keeps logits between -logit_softcap and logit_softcap by tanh; None: no cap.
         init_std: standard deviation of the initial weights, smaller by √(2 · layers) for matrices whose output is added
             to the residual stream, so that its variance does not grow with depth (Radford et al. 2019, §2.3).
         bos_id, eos_id, pad_id: the vocabulary's special tokens, where it has them; several may end a text.
@@ -38,6 +41,9 @@ class GPTConfig(ModelConfig):
     max_length: int = 1024
     tie_embeddings: bool = True
     embedding_dropout: float | None = None
+    embedding_scale: float = 1.0
+    logit_divisor: float = 1.0
+    logit_softcap: float | None = None
     init_std: float = 0.02
     bos_id: int | None = None
     eos_id: int | tuple[int, ...] | None = None
@@ -45,6 +51,10 @@ class GPTConfig(ModelConfig):
 
     def __post_init__(self):
         self.check_at_least_one("vocab_size", "layers", "max_length")
+        for name in ("logit_divisor", "logit_softcap"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}={value} must be above 0")
 
 
 @output
@@ -68,7 +78,7 @@ class GPT(Model, config=GPTConfig):
         super().__init__()
         self.config = GPTConfig.checked(config)
         block = config.block
-        self.embedding = TokenEmbedding(config.vocab_size, block.d_model, scaled=False)
+        self.embedding = TokenEmbedding(config.vocab_size, block.d_model, scaled=config.embedding_scale)
         self.position = make_position(block.position, config.max_length, block.d_model)
         self.decoder = Stack(block, config.layers, causal=True, max_length=config.max_length)
         self.output = None if config.tie_embeddings else nn.Linear(block.d_model, config.vocab_size, bias=False)
@@ -132,7 +142,11 @@ class GPT(Model, config=GPTConfig):
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Return unnormalized log-probabilities of the next token."""
-        return F.linear(hidden, self.embedding.weight) if self.output is None else self.output(hidden)
+        logits = F.linear(hidden, self.embedding.weight) if self.output is None else self.output(hidden)
+        divisor, softcap = self.config.logit_divisor, self.config.logit_softcap
+        if divisor != 1.0:
+            logits = logits / divisor
+        return logits if softcap is None else softcap * (logits / softcap).tanh()
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:

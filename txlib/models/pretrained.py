@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,10 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from txlib.hints import did_you_mean
 from txlib.layers.packed import PackedLinear
 from txlib.models.families import FAMILIES, TENSORS, Family
+from txlib.models.families.family import LAYOUTS
 from txlib.models.model import MODELS
-from txlib.models.stored import CONFIG, WEIGHTS, PretrainedError, Weights, find_folder, read_json, some
+from txlib.models.stored import (
+    CONFIG,
+    WEIGHTS,
+    PretrainedError,
+    Weights,
+    find_folder,
+    find_shards,
+    open_safetensors,
+    read_json,
+    some,
+)
 
 GENERATION, SEARCH = "generation_config.json", ("bad_words_ids",)
 
@@ -45,7 +58,7 @@ def load_pretrained(
     settings = read_json(folder / CONFIG)
     if (folder / GENERATION).is_file():  # where newer versions of transformers put what a search needs to know
         settings = {name: value for name, value in read_json(folder / GENERATION).items() if name in SEARCH} | settings
-    family = find_family(settings, folder / CONFIG)
+    family = find_family(settings, folder)
     with ExitStack() as files:
         weights = Weights(folder, family, files)
         try:
@@ -60,11 +73,14 @@ def load_pretrained(
             raise PretrainedError(f"{folder / CONFIG}: {error}") from None
         entries = list(family.table(model, bare=weights.bare))
         weights.check({name for name, _, _ in entries}, config)
+        shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+        for hf, layout, names in entries:  # before the first tensor is read
+            weights.check_shape(hf, LAYOUTS[layout].shape([shapes[name] for name in names], config))
         model = with_memory(model, lambda: head.model(config, **arguments), device)
         model = model.to(dtype or weights.read(entries[0][0]).dtype)
         parameters = model.state_dict()
         for hf, layout, names in entries:
-            fill([parameters[name] for name in names], weights.read(hf), layout, f"{weights.file(hf)}: {hf}")
+            fill([parameters[name] for name in names], weights.read(hf), layout, config)
     return model.eval()
 
 
@@ -92,7 +108,7 @@ def save_pretrained(model: nn.Module, folder: str | Path, model_type: str | None
     parameters = model.state_dict()
     _, head = family.head_of(model)
     tensors = {
-        hf: joined([parameters[name] for name in names], layout)
+        hf: joined([parameters[name] for name in names], layout, model.config)
         for hf, layout, names in family.table(model, bare=head.bare)
     }
     settings["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
@@ -131,13 +147,52 @@ def check_device(device: torch.device | str | None) -> torch.device:
     return result
 
 
-def find_family(settings: dict[str, Any], where: Path) -> Family:
+def find_family(settings: dict[str, Any], folder: Path) -> Family:
     """Return the family that a config.json names."""
-    kind = settings.get("model_type")
+    kind, quantization = settings.get("model_type"), settings.get("quantization_config")
     if kind not in FAMILIES:
-        problem = f"model_type {kind!r} is unknown" if kind else "model_type is missing"
-        raise PretrainedError(f"{where}: {problem}; txlib reads {', '.join(sorted(FAMILIES))}")
+        problem = f"model_type {kind!r} is unknown{did_you_mean(kind, FAMILIES)}" if kind else "model_type is missing"
+        raise PretrainedError(f"{folder / CONFIG}: {problem}; {nearest_family(folder)}".replace("?;", "?"))
+    if quantization:
+        method = quantization.get("quant_method", "by a method of its own")
+        raise PretrainedError(
+            f"{folder / CONFIG}: the weights are quantized ({method}); take the model's files in bfloat16, float16 or "
+            "float32"
+        )
     return FAMILIES[kind]
+
+
+def nearest_family(folder: Path) -> str:
+    """Return a sentence about the family whose tensors are the most similar to those of a folder."""
+    try:
+        with ExitStack() as files:
+            names = [
+                name
+                for path in find_shards(folder)
+                for name in list(files.enter_context(open_safetensors(path)).keys())
+            ]
+    except PretrainedError:
+        names = []
+    kinds = {pattern_of(name) for name in names}
+    tables = {}
+    for model_type, family in FAMILIES.items():
+        bare = not any(name.startswith(family.prefix) for name in names)
+        prefix = family.prefix if bare else ""
+        tables[model_type] = {pattern_of(entry.hf.removeprefix(prefix)) for entry in family.all_names()}
+    nearest = max(
+        tables, key=lambda model_type: len(tables[model_type] & kinds) / len(tables[model_type] | kinds | {""})
+    )
+    more = sorted(kinds - tables[nearest])
+    if not tables[nearest] & kinds:
+        return f"txlib reads {', '.join(sorted(FAMILIES))}"
+    if not more:
+        return f"its tensors are those of {nearest!r}; if it is one, correct model_type"
+    return f"of the families that txlib reads, {nearest!r} is the nearest, and lacks {some(more)}"
+
+
+def pattern_of(name: str) -> str:
+    """Return a tensor's name with {} for numbers, without weight or bias at its end."""
+    return re.sub(r"\d+", "{}", re.sub(r"[._](weight|bias)$", "", name))
 
 
 def choose_family(model: nn.Module, model_type: str | None) -> Family:
@@ -174,28 +229,18 @@ def with_memory(model: nn.Module, make: Callable[[], nn.Module], device: torch.d
 
 
 @torch.no_grad()
-def fill(parameters: list[Tensor], tensor: Tensor, layout: str | int, name: str) -> None:
+def fill(parameters: list[Tensor], tensor: Tensor, layout: str, config: Any) -> None:
     """Copy a tensor of the file into the parameters that it holds."""
-    lengths, groups = [len(parameter) for parameter in parameters], layout if isinstance(layout, int) else 1
-    shape = (sum(lengths), *parameters[0].shape[1:])
-    expected = shape[::-1] if layout == "transposed" else (1, *shape) if layout == "row" else shape
-    if tuple(tensor.shape) != expected:
-        raise PretrainedError(f"{name} has shape {tuple(tensor.shape)}, {CONFIG} asks for {expected}; correct it")
-    if layout == "transposed":
-        tensor = tensor.t()  # which leaves vectors as they are
-    elif layout == "row":
-        tensor = tensor[0]
-    sizes = [length // groups for length in lengths]  # of each parameter's part in a group
-    parts = tensor.unflatten(0, (groups, sum(sizes))).split(sizes, dim=1)
-    for parameter, part in zip(parameters, parts, strict=True):
-        parameter.copy_(part.flatten(0, 1))
+    views = LAYOUTS[layout].views(tensor, [tuple(parameter.shape) for parameter in parameters], config)
+    for parameter, view in zip(parameters, views, strict=True):
+        parameter.copy_(view.reshape(parameter.shape))
 
 
-def joined(parameters: list[Tensor], layout: str | int) -> Tensor:
-    """Return the tensor in the file's layout."""
-    groups = layout if isinstance(layout, int) else 1
-    parts = [parameter.unflatten(0, (groups, len(parameter) // groups)) for parameter in parameters]
-    tensor = torch.cat(parts, dim=1).flatten(0, 1)
-    if layout == "transposed":
-        tensor = tensor.t()
-    return (tensor[None] if layout == "row" else tensor).cpu().contiguous()
+@torch.no_grad()
+def joined(parameters: list[Tensor], layout: str, config: Any) -> Tensor:
+    """Return the tensor of the file that holds the parameters."""
+    shapes = [tuple(parameter.shape) for parameter in parameters]
+    tensor = torch.empty(LAYOUTS[layout].shape(shapes, config), dtype=parameters[0].dtype)
+    for parameter, view in zip(parameters, LAYOUTS[layout].views(tensor, shapes, config), strict=True):
+        view.copy_(parameter.reshape(view.shape))
+    return tensor

@@ -72,6 +72,17 @@ class Weights:
                 f"{self.where} holds {some(unknown)}, which a {self.family.model_type} of this {CONFIG} does not have"
             )
 
+    def check_shape(self, name: str, expected: tuple[int, ...]) -> None:
+        """Refuse a tensor of another shape than the config's.
+
+        Raises:
+            PretrainedError: with both.
+        """
+        path, key, index = self.stored[name]
+        shape = tuple(torch.empty(self.handles[path].get_slice(key).get_shape(), device="meta")[index].shape)
+        if shape != expected:
+            raise PretrainedError(f"{path}: {name} has shape {shape}, {CONFIG} asks for {expected}; correct it")
+
     def check_constant(self, name: str, expected: Tensor) -> None:
         """Refuse a constant that differs from the computed one by more than half precision's rounding."""
         stored = self.read(name)

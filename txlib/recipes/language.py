@@ -195,7 +195,13 @@ def window_loss(model: GPT, windows: Int[Tensor, "batch length"]) -> tuple[Float
     While training, `auxiliary_loss` is added.
     """
     hidden, labels = model.decode(windows[:, :-1].clamp(min=0)), windows[:, 1:]
-    total, tokens = linear_cross_entropy(hidden, model.output_weight, labels, 0.0), (labels != IGNORE_INDEX).sum()
+    if model.config.logit_softcap is None:  # which needs all logits at once
+        divisor = model.config.logit_divisor
+        hidden = hidden if divisor == 1 else hidden / divisor
+        total = linear_cross_entropy(hidden, model.output_weight, labels, 0.0)
+    else:
+        total = F.cross_entropy(model.logits(hidden).flatten(0, 1).float(), labels.flatten(), reduction="sum")
+    tokens = (labels != IGNORE_INDEX).sum()
     return (total + tokens * auxiliary_loss(model) if model.training else total), tokens
 
 

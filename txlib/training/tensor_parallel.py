@@ -37,10 +37,12 @@ def parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         heads = {"query_norm": layer.query_norm, "key_norm": layer.key_norm}
         plan: dict[str, Any] = {name: ColwiseParallel() for name in ("query", "key", "value")}
         plan |= {"output": RowwiseParallel()}
+        if layer.gate is not None:
+            plan |= {"gate": ColwiseParallel()}
         plan |= {  # heads are on axis 1, and all have the same norm
             name: SequenceParallel(sequence_dim=1, use_local_output=True)
             for name, norm in heads.items()
-            if isinstance(norm, nn.LayerNorm)
+            if norm is not None
         }
         split(layer, mesh, plan)
     for network in feed_forward:
@@ -58,7 +60,7 @@ def local_shard(model: nn.Module, ways: int) -> nn.Module:
     empty = {id(weight): nn.Parameter(weight.to("meta"), weight.requires_grad) for weight in model.parameters()}
     shard = copy.deepcopy(model, empty)
     attention, feed_forward = layers_to_split(shard, ways)
-    for layers, names in ((attention, ("query", "key", "value")), (feed_forward, ("up_proj", "gate_proj"))):
+    for layers, names in ((attention, ("query", "key", "value", "gate")), (feed_forward, ("up_proj", "gate_proj"))):
         for wide in (getattr(layer, name) for layer in layers for name in names):
             if wide is not None:
                 wide.weight = nn.Parameter(wide.weight[: wide.out_features // ways])
@@ -114,6 +116,9 @@ def check_attention(layer: MultiHeadAttention, ways: int, name: str) -> None:
     if layer.position_bias is not None:
         kind = type(layer.position_bias).__name__
         raise ValueError(f"{name}: {kind} belongs to all heads together; use rotary positions, or --parallel fsdp")
+    if layer.sinks is not None or layer.qk_norm_whole:
+        what = "the sinks belong" if layer.sinks is not None else "the norm of queries and keys belongs"
+        raise ValueError(f"{name}: {what} to all heads together; use --parallel fsdp")
     if any(True for _ in layer.mechanism.parameters()):
         kind = type(layer.mechanism).__name__
         raise ValueError(f"{name}: {kind} has parameters for all heads together; use --parallel fsdp")

@@ -1,5 +1,8 @@
 """MultiHeadAttention against torch's with the same weights; decoding with a cache against all at once."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,16 +10,20 @@ from hypothesis import strategies as st
 from oracles import load_attention, loop_attention, shake, torch_attention
 from torch import nn
 from torch.testing import assert_close
+from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward as gemma2
+from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as gpt_oss
 
 from txlib.attention import (
     AlibiBias,
     BucketBias,
     DenseAttention,
     KeyValueCache,
+    LinearAttention,
     MemoryCache,
     MultiHeadAttention,
     ShawAttention,
     SkewedBias,
+    attention,
     causal,
     global_tokens,
     padding,
@@ -106,6 +113,60 @@ def test_query_and_key_norm_against_a_loop():
     assert_close(ours(x, mask=causal()), ours.output(out.transpose(1, 2).flatten(2)))
 
 
+def test_norm_over_all_heads_against_a_loop():
+    ours = make(qk_norm="rms", qk_norm_whole=True, kv_heads=2)
+    x = torch.randn(2, 5, 12, **DOUBLE)
+
+    def heads(projection, norm=None):
+        y = projection(x)
+        if norm is not None:
+            y = y / (y.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight
+        return y.unflatten(-1, (-1, 3)).transpose(1, 2).repeat_interleave(12 // y.shape[-1], dim=1)
+
+    q, k = heads(ours.query, ours.query_norm), heads(ours.key, ours.key_norm)
+    out, _ = loop_attention(q, k, heads(ours.value), causal().dense(5))
+    assert_close(ours(x, mask=causal()), ours.output(out.transpose(1, 2).flatten(2)))
+
+
+def test_gate_against_a_loop():
+    ours, plain = make(gate=True), make()
+    plain.load_state_dict({name: value for name, value in ours.state_dict().items() if not name.startswith("gate")})
+    x = torch.randn(2, 5, 12, **DOUBLE)
+    heads = plain.attend(x, None, causal(), None, None, None, None)  # (batch, heads, length, head_dim)
+    gate = torch.sigmoid(x @ ours.gate.weight.T + ours.gate.bias).unflatten(-1, (4, 3)).transpose(1, 2)
+    assert_close(ours(x, mask=causal()), ours.output((heads * gate).transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("mask", [None, causal(), sliding_window(1) & padding([5, 3])])
+@torch.no_grad()
+def test_softcap_and_sinks_equal_transformers(kv_heads, mask):
+    """Gemma 2's scores and gpt-oss's, as transformers computes them."""
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, kv_heads, 5, 8), torch.randn(2, kv_heads, 5, 6)
+    sinks, module = torch.randn(4), SimpleNamespace(num_key_value_groups=4 // kv_heads, training=False)
+    allowed = torch.ones(2, 1, 5, 5, dtype=torch.bool) if mask is None else mask.dense(5).expand(2, 1, 5, 5)
+    added = torch.zeros(2, 1, 5, 5).masked_fill(~allowed, -1e30)
+    module.sinks = sinks
+    seen = allowed.any(-1, keepdim=True)  # (batch, 1, query, 1); transformers has no zeros for empty rows
+    for options, theirs in (
+        ({"softcap": 0.7}, partial(gemma2, softcap=0.7)),
+        ({"sinks": sinks}, gpt_oss),
+    ):
+        out, weights = theirs(module, q, k, v, added, scaling=8**-0.5)
+        ours = DenseAttention()
+        assert_close(ours(q, k, v, mask, **options), out.transpose(1, 2) * seen)
+        assert_close(ours.weights(q, k, mask, **options), weights * seen)
+        both = ours(q, k, v, mask, softcap=0.7, sinks=sinks)
+        repeated = [x.repeat_interleave(4 // kv_heads, 1) for x in (k, v)]
+        assert_close(both, attention(q, *repeated, mask, softcap=0.7, sinks=sinks))
+    with pytest.raises(ValueError, match="LinearAttention takes no softcap; use DenseAttention"):
+        MultiHeadAttention(16, 2, mechanism=LinearAttention(), softcap=1.0)
+    with pytest.raises(ValueError, match="ShawAttention takes no sinks; use DenseAttention"):
+        MultiHeadAttention(16, 2, mechanism=ShawAttention(8), sinks=True)
+    with pytest.raises(ValueError, match="softcap=0.0 must be above 0"):
+        MultiHeadAttention(16, 2, softcap=0.0)
+
+
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_values_of_their_own_width_against_a_loop(kv_heads):
     ours = make(head_dim=2, value_dim=5, kv_heads=kv_heads, memory_dim=7)
@@ -138,6 +199,14 @@ CACHED = {
         "mask": sliding_window(4) | global_tokens([1]),
     },
     "fused": {"mechanism": lambda: DenseAttention(fused=True)},
+    "capped, with sinks and a gate, normed over all heads": {
+        "softcap": 1.5,
+        "sinks": True,
+        "gate": True,
+        "qk_norm": "rms",
+        "qk_norm_whole": True,
+        "kv_heads": 2,
+    },
 }
 
 

@@ -5,12 +5,21 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
+from oracles import shake
 from torch import nn
 from torch.testing import assert_close
 
 from txlib.attention import LongformerAttention
 from txlib.attention.cache import StateCache
-from txlib.layers import BlockConfig, LongformerConfig, MixerConfig, TransformerBlock
+from txlib.layers import (
+    BlockConfig,
+    CrossBlock,
+    LongformerConfig,
+    MixerConfig,
+    NormConfig,
+    RMSNorm,
+    TransformerBlock,
+)
 from txlib.models import GPT, GPTConfig
 from txlib.models.pretrained import load_pretrained, save_pretrained
 
@@ -111,6 +120,55 @@ def test_longformers_projections_are_a_mixer():
     marked = torch.ones(1, 3, dtype=torch.long)
     with pytest.raises(ValueError, match="needs a block with projections for global tokens"):
         TransformerBlock(BlockConfig.of_sizes(16, 2, 24))(torch.randn(1, 3, 16), global_attention_mask=marked)
+
+
+def test_norms_of_the_outputs_alone():
+    """x + norm(sublayer(x)), by hand."""
+    config = BlockConfig.of_sizes(16, 2, 24, norm="rms")
+    block = shake(TransformerBlock(config.replace(norm=NormConfig(kind="rms", placement="output"))))
+    x = torch.randn(2, 5, 16)
+    y = x + block.self_attention_out_norm(block.self_attention(x))
+    assert_close(block(x), y + block.feed_forward_out_norm(block.feed_forward(y)))
+    assert not hasattr(block, "feed_forward_norm")
+
+
+@pytest.mark.parametrize("placement", ["pre", "output", "both"])
+def test_parallel_sublayers_that_are_scaled(placement):
+    """Both read the same input (Black et al. 2022, §2.1); what they add is multiplied first."""
+    config = BlockConfig.of_sizes(16, 2, 24, residual_scale=0.25).replace(norm=NormConfig(placement=placement))
+    one, both = TransformerBlock(config), TransformerBlock(config.replace(parallel=True))
+    both.load_state_dict(shake(one).state_dict())
+    x = torch.randn(2, 5, 16)
+    attended = one.added(x, one.self_attention, "self_attention")
+    fed = one.added(x, one.feed_forward, "feed_forward")
+    assert_close(both(x), x + attended + fed)
+    assert_close(one(x), x + attended + one.added(x + attended, one.feed_forward, "feed_forward"))
+    full = TransformerBlock(config.replace(residual_scale=1.0))
+    full.load_state_dict(one.state_dict())
+    assert_close(attended, 0.25 * full.added(x, full.self_attention, "self_attention"))
+
+
+def test_zero_centered_norm():
+    norm, x = RMSNorm(8, eps=1e-3, zero_centered=True), torch.randn(3, 8)
+    assert_close(norm(x), F.rms_norm(x, (8,), eps=1e-3))
+    assert_close(shake(norm)(x), F.rms_norm(x, (8,), 1 + norm.weight, 1e-3))
+
+
+def test_blocks_that_make_no_sense():
+    block = BlockConfig.of_sizes(16, 2, 24)
+    with pytest.raises(ValueError, match="parallel=True adds two outputs at once, and post-norm"):
+        block.replace(parallel=True, norm_first=False)
+    with pytest.raises(ValueError, match="parallel=True has no place for cross-attention"):
+        TransformerBlock(block.replace(parallel=True), cross=True)
+    for options in ({"parallel": True}, {"residual_scale": 0.5}):
+        with pytest.raises(ValueError, match="a CrossBlock adds one sub-layer after the other"):
+            CrossBlock(block.replace(**options), 16)
+    with pytest.raises(ValueError, match="zero_centered=True is for norm='rms'"):
+        NormConfig(zero_centered=True)
+    with pytest.raises(ValueError, match="position='learned' belongs to the whole model"):
+        block.replace(layer_pattern=({"position": "learned"}, {}))
+    with pytest.raises(ValueError, match="LongformerAttention takes no softcap, sinks, gate"):
+        TransformerBlock(block.replace(mixer=LongformerConfig(), gate=True))
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])

@@ -1,14 +1,27 @@
 """Positions against plain loops, complex numbers, and the tables of Marian and Llama."""
 
+import json
 import math
 
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb
 
-from txlib.layers import LearnedPosition, Rotary, RotaryScaling, SinusoidalPosition, sinusoidal
+from txlib.layers import (
+    LearnedPosition,
+    LongRotaryScaling,
+    Rotary,
+    RotaryConfig,
+    RotaryScaling,
+    SinusoidalPosition,
+    YarnScaling,
+    sinusoidal,
+)
 
 even = st.integers(1, 8).map(lambda n: 2 * n)
 
@@ -142,12 +155,86 @@ def test_wrong_values_are_refused(make, words, unchecked):
 def test_scaled_rotary_slows_what_is_slow():
     """Turns in a context of 100: 15.9 and 1.59 and fewer. The first pair is kept, the last ones are 8 times slower."""
     frequency = 10_000.0 ** (-torch.arange(0, 8, 2) / 8)
-    kept = RotaryScaling(8, context=100, fast=3)(frequency) / frequency
+    kept = RotaryScaling(8, context=100, fast=3)(frequency, 1e4, 0) / frequency
     share = (100 / (2 * torch.pi) * 0.1 - 1) / 2
     assert_close(kept, torch.tensor([1.0, share + (1 - share) / 8, 1 / 8, 1 / 8]))
     q = torch.randn(1, 2, 9, 8)
     slow, plain = Rotary(8, scaling=RotaryScaling(4)), Rotary(8)
     assert_close(slow(q[:, :, :1], offset=12), plain(q[:, :, :1], offset=3))  # position interpolation
+
+
+ROPES = {
+    "yarn": (
+        {"factor": 8.0, "original_max_position_embeddings": 64},
+        YarnScaling(8.0, 64),
+    ),
+    "yarn, fractional": (
+        {
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "truncate": False,
+            "beta_fast": 40,
+            "beta_slow": 2,
+            "attention_factor": 1.5,
+        },
+        YarnScaling(32.0, 4096, slow=2, fast=40, attention_factor=1.5, whole_pairs=False),
+    ),
+    "longrope": (
+        {
+            "short_factor": [1.0, 1.1, 1.5, 2.0],
+            "long_factor": [2.0, 3.0, 4.0, 5.0],
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+        LongRotaryScaling((1.0, 1.1, 1.5, 2.0), (2.0, 3.0, 4.0, 5.0), 16, (1 + math.log(4) / math.log(16)) ** 0.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROPES)
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_scaled_frequencies_equal_transformers(name, fraction):
+    rope, scaling = ROPES[name]
+    head_dim = 8 if fraction == 1 else 16
+    config = transformers.LlamaConfig(hidden_size=2 * head_dim, num_attention_heads=2, max_position_embeddings=64)
+    config.rope_parameters = {
+        **rope,
+        "rope_type": name.partition(",")[0],
+        "rope_theta": 500.0,
+        "partial_rotary_factor": fraction,
+    }
+    rotary = Rotary(head_dim, base=500.0, scaling=scaling, fraction=fraction, layout="half")
+    plain = 500.0 ** (-torch.arange(0, 8, 2) / 8)
+    for length in (10, 40):
+        compute = ROPE_INIT_FUNCTIONS[config.rope_parameters["rope_type"]]
+        expected, attention_factor = compute(config, torch.device("cpu"), seq_len=length)
+        assert_close(scaling(plain, 500.0, length), expected)
+        assert scaling.factor_of_scores == pytest.approx(attention_factor)
+        x = torch.randn(1, 2, length, head_dim)
+        angles = torch.arange(length)[:, None] * expected.repeat(2)
+        cos, sin = attention_factor * angles.cos(), attention_factor * angles.sin()
+        q, _ = apply_rotary_pos_emb(x, x, cos[None], sin[None])
+        assert_close(rotary(x), q)
+        assert torch.equal(rotary(x)[..., 8:], x[..., 8:])
+
+
+def test_scalings_go_through_json_and_say_what_is_wrong():
+    for _, scaling in ROPES.values():
+        config = RotaryConfig(scaling=scaling, fraction=0.5)
+        assert RotaryConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    long = ROPES["longrope"][1]
+    for make, words in (
+        (lambda: Rotary(8, fraction=1.5), "fraction=1.5 must be above 0 and at most 1"),
+        (lambda: Rotary(8, fraction=0.4), "even size, got 3"),
+        (lambda: YarnScaling(4.0), "YaRN needs context"),
+        (lambda: YarnScaling(4.0, 64, slow=0), "slow=0 must be above 0"),
+        (lambda: LongRotaryScaling((1.0,), (1.0, 2.0), 16), "short has 1 factors, long 2"),
+        (lambda: Rotary(16, scaling=long), "longrope has 4 factors for 8 pairs"),
+        (lambda: Rotary(8, scaling=long)(torch.ones(1, 1, 3, 8), offset=15), "decode without a cache: use_cache=False"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make()
+    assert Rotary(8, scaling=long)(torch.ones(1, 1, 3, 8), offset=17).shape == (1, 1, 3, 8)
 
 
 @pytest.mark.parametrize(("changes", "message"), [({"factor": 0.5}, "factor=0.5 must be"), ({"slow": 5.0}, "slow=5.0")])

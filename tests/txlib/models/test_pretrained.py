@@ -1,8 +1,10 @@
 """Checkpoints against `transformers`: random small models, shaken in every parameter, in both directions."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -66,7 +68,98 @@ MARIAN = {
     "forced_eos_token_id": 0,
     "max_position_embeddings": 32,
 }
+TODAY = {**LLAMA, "hidden_size": 32, "num_hidden_layers": 2, "pad_token_id": None}
+WINDOW = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+YARN = {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0, "original_max_position_embeddings": 16}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.5, 2.0],
+    "long_factor": [2.0, 3.0, 4.0],
+}
+
+
+def today(name, **settings):
+    """A config of transformers, of two layers with a width of 32, and the name of its model."""
+    config = getattr(transformers, f"{name}Config")(**{**TODAY, **settings})
+    return name.removesuffix("Text") + "ForCausalLM", config
+
+
 DECODERS = {
+    "mistral": lambda: today("Mistral", sliding_window=4),
+    "mistral-without-window": lambda: today("Mistral", sliding_window=None, head_dim=16),
+    "qwen2": lambda: today("Qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1),
+    "qwen2-without-windows": lambda: today("Qwen2", tie_word_embeddings=True),
+    "qwen3": lambda: today("Qwen3", head_dim=16, rope_parameters=YARN),
+    "qwen3-biased": lambda: today("Qwen3", head_dim=8, attention_bias=True, rms_norm_eps=1e-2),
+    "qwen3_moe": lambda: today(
+        "Qwen3Moe", moe_intermediate_size=12, num_experts=4, num_experts_per_tok=2, mlp_only_layers=[0]
+    ),
+    "qwen3_moe-normalized": lambda: today(
+        "Qwen3Moe",
+        moe_intermediate_size=12,
+        num_experts=4,
+        num_experts_per_tok=3,
+        norm_topk_prob=True,
+        use_sliding_window=True,
+        sliding_window=4,
+    ),
+    "gemma2": lambda: today("Gemma2", sliding_window=4, head_dim=16, query_pre_attn_scalar=20, pad_token_id=0),
+    "gemma2-softer": lambda: today(
+        "Gemma2",
+        sliding_window=4,
+        head_dim=16,
+        query_pre_attn_scalar=16,
+        attn_logit_softcapping=0.7,
+        final_logit_softcapping=0.5,
+        layer_types=["full_attention", "full_attention"],
+        hidden_activation="gelu",
+    ),
+    "gemma3_text": lambda: today("Gemma3Text", head_dim=16, **WINDOW),
+    "gemma3_text-scaled": lambda: today(
+        "Gemma3Text",
+        head_dim=16,
+        **WINDOW,
+        final_logit_softcapping=2.0,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        },
+    ),
+    "olmo2": lambda: today("Olmo2"),
+    "olmo3": lambda: today("Olmo3", **WINDOW),
+    "olmo3-scaled": lambda: today(
+        "Olmo3",
+        **WINDOW,
+        rope_parameters={
+            "full_attention": YARN,
+            "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+        },
+    ),
+    "smollm3": lambda: today("SmolLM3", no_rope_layers=[1, 0], use_sliding_window=True, sliding_window=4),
+    "smollm3-every-second": lambda: today("SmolLM3", no_rope_layer_interval=2, tie_word_embeddings=False),
+    "phi3": lambda: today("Phi3", sliding_window=4),
+    "phi3-short": lambda: today("Phi3", rope_parameters=LONGROPE, original_max_position_embeddings=16),
+    "phi3-long": lambda: today("Phi3", rope_parameters=LONGROPE, original_max_position_embeddings=6),
+    "seed_oss": lambda: today("SeedOss", head_dim=16),
+    "seed_oss-biased": lambda: today("SeedOss", head_dim=16, attention_out_bias=True),
+    "granite": lambda: today(
+        "Granite",
+        attention_multiplier=0.3,
+        embedding_multiplier=3.0,
+        logits_scaling=1.7,
+        residual_multiplier=0.4,
+    ),
+    "gpt_neox": lambda: today("GPTNeoX"),
+    "gpt_neox-in-turn": lambda: today(
+        "GPTNeoX",
+        use_parallel_residual=False,
+        attention_bias=False,
+        hidden_act="gelu_new",
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 1.0},
+    ),
+    "gpt_oss": lambda: today("GptOss", head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=4),
     "gpt2": lambda: ("GPT2LMHeadModel", transformers.GPT2Config(**GPT2)),
     "gpt2-untied-erf": lambda: (
         "GPT2LMHeadModel",
@@ -221,9 +314,9 @@ def there(model, folder):
     return load_pretrained(folder)
 
 
-def and_back(ours, folder):
+def and_back(ours, folder, model_type=None):
     """The model in transformers, by way of a folder."""
-    save_pretrained(ours, folder)
+    save_pretrained(ours, folder, model_type)
     kind = getattr(transformers, json.loads((folder / "config.json").read_text())["architectures"][0])
     model, report = kind.from_pretrained(folder, output_loading_info=True, attn_implementation="eager")
     assert not report["missing_keys"] and not report["unexpected_keys"]
@@ -241,12 +334,18 @@ def test_decoders(name, tmp_path):
     ours = there(theirs, tmp_path / "theirs")
     x = ids(3, 9)
     labels = x.masked_fill(torch.rand(x.shape) < 0.3, -100)
+    chunks, cache = (
+        (x.split([7, 1, 1], dim=1) if name == "phi3-long" else x.split([4, 1, 3, 1], dim=1)),
+        ours.new_cache(),
+    )
+    assert_close(torch.cat([ours(chunk, cache=cache).logits for chunk in chunks], dim=1), ours(x).logits, **close)
     for each in (ours, load_pretrained(tmp_path / "theirs")):
         mine, other = each(x, labels=labels), theirs(x, labels=labels, output_hidden_states=True)
         assert_close(mine.logits, other.logits, **close)
         assert_close(mine.last_hidden_state, other.hidden_states[-1], **close)
         assert_close(mine.loss, other.loss, **close)
-    assert_close(and_back(ours, tmp_path / "ours")(x).logits, mine.logits, **close)
+    back = and_back(ours, tmp_path / "ours", theirs.config.model_type)
+    assert_close(back(x).logits, mine.logits, **close)
     assert load_pretrained(tmp_path / "ours").config == ours.config
     first, second = load_file(tmp_path / "theirs/model.safetensors"), load_file(tmp_path / "ours/model.safetensors")
     assert first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
@@ -463,6 +562,13 @@ def test_files_of_a_base_and_of_old_versions(tmp_path):
     assert_close(model(x).logits, theirs(x).prediction_logits, **close)
 
 
+def test_the_library_page_lists_every_family():
+    page = (Path(__file__).parents[3] / "docs/library.md").read_text(encoding="utf-8")
+    rows = page.partition("### The families")[2].partition("\n## ")[0].splitlines()
+    first_cells = [row.split("|")[1] for row in rows if row.startswith("| `")][1:]  # without the head
+    assert sorted(name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)) == sorted(FAMILIES)
+
+
 def test_the_package_offers_both():
     assert txlib.load_pretrained is load_pretrained and txlib.save_pretrained is save_pretrained
     with pytest.raises(AttributeError, match="no attribute 'load'"):
@@ -511,7 +617,7 @@ def refused(source, *words):
             {"model_type": "mamba"},
             [
                 "'mamba' is unknown",
-                ", ".join(sorted(FAMILIES)),
+                "its tensors are those of 'gpt2'",
             ],
         ),
         ({"model_type": None}, ["model_type is missing"]),
@@ -534,11 +640,29 @@ def test_settings_refused(folder, settings, words):
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, ["rope_scaling='yarn'"]),
+        ("llama", {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, ["lacks factor"]),
         ("llama", {"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, ["'dynamic'"]),
         ("llama", {"head_dim": 8}, ["has shape (16, 16), config.json asks for (32, 16)"]),
         ("llama", {"hidden_act": "gelu"}, ["hidden_act='gelu'"]),
-        ("mixtral", {"sliding_window": 4}, ["sliding_window=4"]),
+        ("llama", {"model_type": "qwen2", "architectures": None}, ["lacks model.layers.0.self_attn.k_proj.bias"]),
+        (
+            "qwen2",
+            {"model_type": "llama", "architectures": ["LlamaForCausalLM"]},
+            ["holds", "k_proj.bias, ", "does not"],
+        ),
+        ("llama", {"model_type": "cohere"}, ["'cohere' is unknown; its tensors are those of 'llama'"]),
+        (
+            "olmo2",
+            {"model_type": "olmo"},
+            ["'olmo' is unknown; did you mean", "? its tensors are those of 'olmo2'"],
+        ),
+        ("qwen2", {"layer_types": ["full_attention"]}, ["layer_types has 1 layers, num_hidden_layers=2"]),
+        ("gemma2", {"layer_types": ["linear_attention"] * 2}, ["layer_types holds 'linear_attention'"]),
+        ("gemma2", {"use_bidirectional_attention": True}, ["use_bidirectional_attention=True is not supported"]),
+        ("gemma3_text", {"attn_logit_softcapping": 5.0}, ["attn_logit_softcapping=5.0 is not supported"]),
+        ("gpt_oss", {"swiglu_limit": 5.0}, ["swiglu_limit=5.0 is not supported, only 7.0"]),
+        ("gpt_oss", {"quantization_config": {"quant_method": "mxfp4"}}, ["quantized (mxfp4)", "bfloat16"]),
+        ("smollm3", {"no_rope_layers": [1]}, ["no_rope_layers has 1 layers"]),
     ],
 )
 def test_settings_of_llamas_refused(tmp_path, name, settings, words):
@@ -781,8 +905,8 @@ def test_what_their_formats_cannot_say(tmp_path):
         (block.replace(position="rotary"), "gpt2", "block.position.type='rotary'"),
         (block.replace(norm_first=False), "gpt2", "block.norm.placement='post'"),
         (block.replace(activation="swiglu"), "gpt2", "activation_function='swiglu'"),
-        (rms, "llama", "block.ffn.activation='gelu_tanh'"),
-        (rms, "mixtral", "num_local_experts"),
+        (rms, "llama", "hidden_act='gelu_tanh'"),
+        (rms, "mixtral", "hidden_act=.gelu_tanh."),
         (rms, "bert", "bert has no GPT"),
     ]:
         model = GPT(GPTConfig(11, changed, layers=1)).eval()
@@ -808,7 +932,9 @@ def test_what_their_formats_cannot_say(tmp_path):
     biased = llama.replace(attention_bias=True, experts=3)
     assert same_again(GPT(GPTConfig(11, biased, layers=1)).eval(), tmp_path / "biased")["model_type"] == "txlib"
     apart = llama.replace(attention_bias=(True, True, True, False))
-    assert same_again(GPT(GPTConfig(11, apart, layers=1)).eval(), tmp_path / "apart")["model_type"] == "txlib"
+    assert same_again(GPT(GPTConfig(11, apart, layers=1)).eval(), tmp_path / "apart")["model_type"] == "qwen2"
+    odd = llama.replace(attention_bias=(True, False, True, False))
+    assert same_again(GPT(GPTConfig(11, odd, layers=1)).eval(), tmp_path / "odd")["model_type"] == "txlib"
     unchanged = GPT(GPTConfig(11, block, layers=1)).eval()
     assert same_again(unchanged, tmp_path / "new/folder")["model_type"] == "gpt2"
 

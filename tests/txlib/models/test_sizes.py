@@ -5,6 +5,7 @@ import torch
 
 from txlib.layers import BlockConfig
 from txlib.models import sizes
+from txlib.models.families import FAMILIES
 from txlib.models.sizes import (
     BERT,
     BIGBIRD,
@@ -40,6 +41,67 @@ EXACT = {
 def test_released_models_have_exactly_as_many(table, name):
     assert EXACT[table].keys() == getattr(sizes, table).keys()
     assert count_parameters(getattr(sizes, table)[name]) == EXACT[table][name]
+
+
+RELEASED = {  # model_type → repository, parameters on its page; vocabulary, width, d_ff, layers, heads, kv_heads
+    "mistral": ("mistralai/Mistral-7B-v0.1", 7_241_732_096, (32000, 4096, 14336, 32, 32, 8), {}),
+    "qwen2": ("Qwen/Qwen2.5-0.5B", 494_032_768, (151936, 896, 4864, 24, 14, 2), {"tie_word_embeddings": True}),
+    "qwen3": (
+        "Qwen/Qwen3-0.6B",
+        596_049_920,
+        (151936, 1024, 3072, 28, 16, 8),
+        {"head_dim": 128, "tie_word_embeddings": True},
+    ),
+    "qwen3_moe": (
+        "Qwen/Qwen3-30B-A3B",
+        30_532_122_624,
+        (151936, 2048, 6144, 48, 32, 4),
+        {"head_dim": 128, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8},
+    ),
+    "gemma2": ("google/gemma-2-2b", 2_614_341_888, (256000, 2304, 9216, 26, 8, 4), {"head_dim": 256}),
+    "gemma3_text": (
+        "google/gemma-3-1b-pt",
+        999_885_952,
+        (262144, 1152, 6912, 26, 4, 1),
+        {"head_dim": 256, "sliding_window": 512},
+    ),
+    "olmo2": ("allenai/OLMo-2-0425-1B", 1_484_916_736, (100352, 2048, 8192, 16, 16, 16), {}),
+    "olmo3": ("allenai/Olmo-3-1025-7B", 7_298_011_136, (100278, 4096, 11008, 32, 32, 32), {}),
+    "smollm3": ("HuggingFaceTB/SmolLM3-3B", 3_075_098_624, (128256, 2048, 11008, 36, 16, 4), {}),
+    "phi3": ("microsoft/Phi-3-mini-4k-instruct", 3_821_079_552, (32064, 3072, 8192, 32, 32, 32), {}),
+    "seed_oss": (
+        "ByteDance-Seed/Seed-OSS-36B-Instruct",
+        36_151_104_512,
+        (155136, 5120, 27648, 64, 80, 8),
+        {"head_dim": 128},
+    ),
+    "granite": (
+        "ibm-granite/granite-3.0-2b-base",
+        2_533_531_648,
+        (49155, 2048, 8192, 40, 32, 8),
+        {"tie_word_embeddings": True},
+    ),
+    "gpt_neox": ("EleutherAI/pythia-70m", 70_426_624, (50304, 512, 2048, 6, 8, 8), {}),
+    "gpt_oss": (
+        "openai/gpt-oss-20b",
+        20_914_757_184,
+        (201088, 2880, 2880, 24, 64, 8),
+        {"head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("model_type", RELEASED)
+def test_families_of_today_have_as_many(model_type):
+    """The config.json of a released model, read with one layer and with two: all layers have the same size."""
+    _, count, sizes, others = RELEASED[model_type]
+    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+    names += ("num_attention_heads", "num_key_value_heads")
+    settings = {**dict(zip(names, sizes, strict=True)), **others, "max_position_embeddings": 4096}
+    one, two = (
+        count_parameters(FAMILIES[model_type].read({**settings, "num_hidden_layers": layers})) for layers in (1, 2)
+    )
+    assert one + (settings["num_hidden_layers"] - 1) * (two - one) == count
 
 
 @pytest.mark.parametrize("name", GPT3)

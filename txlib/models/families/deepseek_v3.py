@@ -1,15 +1,36 @@
 """DeepSeek-V3: latent attention, and experts besides one that all tokens use (DeepSeek-AI 2024)."""
 
+from dataclasses import replace
 from typing import Any
 
 from txlib.layers import LatentConfig, MixtureConfig
+from txlib.layers.position import RotaryLayout
 from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, same
-from txlib.models.families.llama import FIXED, FREQUENCIES, IMPLIED, read_rotary, write_rotary
+from txlib.models.families.llama import ACTIVATION, FREQUENCIES, IMPLIED, read_rope, rotary
 from txlib.models.gpt import GPT, GPTConfig
 
 ATTENTION, FEED_FORWARD = "decoder.layers.{}.self_attention.", "decoder.layers.{}.feed_forward."
 THEIR_ATTENTION, THEIR_MLP = "model.layers.{}.self_attn.", "model.layers.{}.mlp."
 NETWORK = ("gate_proj", "gate_proj"), ("up_proj", "up_proj"), ("down_proj", "down_proj")
+
+
+def read_position(settings: Settings) -> dict[str, Any]:
+    """Return the positions.
+
+    Raises:
+        ValueError: for larger scores together with YaRN.
+    """
+    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    if rope.get("mscale_all_dim"):
+        raise ValueError(f"mscale_all_dim={rope['mscale_all_dim']} of rope_parameters is not supported, only 0")
+    layout: RotaryLayout = "interleaved" if settings.get("rope_interleave", True) else "half"
+    return {"block.position": replace(read_rope(rope, settings, 10_000.0), layout=layout)}
+
+
+def write_position(config: GPTConfig) -> dict[str, Any]:
+    """Return the same entries."""
+    layout = getattr(config.block.position, "layout", "interleaved")
+    return {**rotary(10_000.0).write(config), "rope_interleave": layout == "interleaved"}
 
 
 def read_widths(settings: Settings) -> dict[str, Any]:
@@ -47,10 +68,6 @@ def write_first_layers(config: GPTConfig) -> dict[str, Any]:
     return {"first_k_dense_replace": len(dense), "intermediate_size": width}
 
 
-def by_heads(config: GPTConfig) -> int:
-    return config.block.attention.heads
-
-
 def has_query_rank(config: GPTConfig) -> bool:
     mixer = config.block.mixer
     return isinstance(mixer, LatentConfig) and mixer.query_rank is not None
@@ -61,14 +78,13 @@ DEEPSEEK_V3 = Family(
     GPTConfig,
     heads={"DeepseekV3ForCausalLM": Head(GPT)},
     implied={
-        **{name: value for name, value in IMPLIED.items() if name != "block.position.layout"},
+        **IMPLIED,
         "block.mixer.type": LatentConfig.name,
         "block.ffn.type": MixtureConfig.name,
         "block.ffn.bias": False,
         "block.ffn.router": "sigmoid",
         "block.ffn.choice_bias": True,
     },
-    fixed=FIXED,
     settings=(
         Setting("vocab_size", "vocab_size"),
         Setting("hidden_size", "block.d_model"),
@@ -76,8 +92,8 @@ DEEPSEEK_V3 = Family(
         Setting("num_hidden_layers", "layers"),
         Setting("max_position_embeddings", "max_length", 4096),
         Setting("rms_norm_eps", "block.norm.eps", 1e-6),
-        Translation(lambda settings: read_rotary(settings, 10_000.0), write_rotary),
-        Setting("rope_interleave", "block.position.layout", True, words={True: "interleaved", False: "half"}),
+        Translation(read_position, write_position),
+        ACTIVATION,
         Setting("attention_bias", "block.attention.bias", False, words={True: True, False: False}),
         Setting("attention_dropout", "block.attention.dropout", 0.0),
         Setting("kv_lora_rank", "block.mixer.rank", 512),
@@ -117,7 +133,7 @@ DEEPSEEK_V3 = Family(
         Name(THEIR_ATTENTION + "q_b_proj", (ATTENTION + "query",), when=has_query_rank),
         Name(THEIR_ATTENTION + "q_proj", (ATTENTION + "query",), when=lambda config: not has_query_rank(config)),
         Name(THEIR_ATTENTION + "kv_a_proj_with_mqa", (ATTENTION + "latent", ATTENTION + "shared_key")),
-        Name(THEIR_ATTENTION + "kv_b_proj", (ATTENTION + "key", ATTENTION + "value"), by_heads),
+        Name(THEIR_ATTENTION + "kv_b_proj", (ATTENTION + "key", ATTENTION + "value"), "by_head"),
         *same(THEIR_MLP, FEED_FORWARD, ("gate", "router"), *NETWORK),
         *same(THEIR_MLP + "experts.{}.", FEED_FORWARD + "experts.{}.", *NETWORK),
         *same(THEIR_MLP + "shared_experts.", FEED_FORWARD + "shared.", *NETWORK),

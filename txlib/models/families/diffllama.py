@@ -2,7 +2,7 @@
 
 from txlib.attention import DifferentialConfig
 from txlib.models.families.family import Family, Head, Setting, same
-from txlib.models.families.llama import FIXED, FREQUENCIES, IMPLIED, LLAMA, settings
+from txlib.models.families.llama import FREQUENCIES, IMPLIED, LLAMA, settings
 from txlib.models.gpt import GPT, GPTConfig
 
 DIFFLLAMA = Family(
@@ -10,7 +10,6 @@ DIFFLLAMA = Family(
     GPTConfig,
     heads={"DiffLlamaForCausalLM": Head(GPT)},
     implied={**IMPLIED, "block.ffn.bias": False, "block.attention.mechanism.type": DifferentialConfig.name},
-    fixed=FIXED,
     settings=(
         *settings(base=10_000.0, eps=1e-5),
         Setting("attention_bias", "block.attention.bias", False, words={True: True, False: False}),

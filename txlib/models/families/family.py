@@ -1,7 +1,7 @@
 """Tables of one Hugging Face `model_type`: its settings, heads and tensors, with the name that each has in txlib."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,22 +88,89 @@ def head_width(hf: str, d_model: str, heads: str, default: int | None = None) ->
     return Translation(read, lambda config: {hf: config.block.head_dim})
 
 
+Shape = tuple[int, ...]
+
+
+class Layout:
+    """How parameters lie in one tensor of a file: here one after the other along the first axis."""
+
+    def shape(self, shapes: list[Shape], config: Any) -> Shape:
+        """Return the shape of the tensor that holds parameters of these shapes."""
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+    def views(self, tensor: Tensor, shapes: list[Shape], config: Any) -> Iterable[Tensor]:
+        """Yield the part of the tensor for each parameter, with its numbers in their order."""
+        return tensor.split([shape[0] for shape in shapes])
+
+
+class Transposed(Layout):
+    """Matrices stored (in, out)."""
+
+    def shape(self, shapes: list[Shape], config: Any) -> Shape:
+        return super().shape(shapes, config)[::-1]
+
+    def views(self, tensor: Tensor, shapes: list[Shape], config: Any) -> Iterable[Tensor]:
+        return super().views(tensor.t(), shapes, config)  # t() leaves vectors as they are
+
+
+class Row(Layout):
+    """A vector stored as (1, n)."""
+
+    def shape(self, shapes: list[Shape], config: Any) -> Shape:
+        return (1, *super().shape(shapes, config))
+
+    def views(self, tensor: Tensor, shapes: list[Shape], config: Any) -> Iterable[Tensor]:
+        return super().views(tensor[0], shapes, config)
+
+
+@dataclass(frozen=True)
+class Grouped(Layout):
+    """A part of each parameter, such as the first head's queries, keys and values, then the next part of each.
+
+    Args:
+        groups: the number of parts, of the config.
+    """
+
+    groups: Callable[[Any], int]
+
+    def views(self, tensor: Tensor, shapes: list[Shape], config: Any) -> Iterable[Tensor]:
+        groups = self.groups(config)
+        sizes = [shape[0] // groups for shape in shapes]
+        return tensor.unflatten(0, (groups, sum(sizes))).split(sizes, dim=1)  # (groups, size, …) each
+
+
+class Experts(Layout):
+    """All experts in one tensor, matrices stored (in, out); several of an expert take turns along the last axis."""
+
+    def shape(self, shapes: list[Shape], config: Any) -> Shape:
+        experts, (rows, *columns) = config.block.ffn.experts, shapes[0]
+        return (experts, *columns, len(shapes) // experts * rows)
+
+    def views(self, tensor: Tensor, shapes: list[Shape], config: Any) -> Iterable[Tensor]:
+        together = len(shapes) // config.block.ffn.experts
+        experts = tensor if tensor.dim() == 2 else tensor.mT  # (experts, together · out, in)
+        return (expert[i::together] for expert in experts for i in range(together))
+
+
+BY_HEAD = Grouped(lambda config: config.block.attention.heads)
+LAYOUTS = {"same": Layout(), "transposed": Transposed(), "row": Row(), "by_head": BY_HEAD, "experts": Experts()}
+
+
 @dataclass(frozen=True)
 class Name:
     """One tensor (or a layer's weight and bias) in Hugging Face's file and in txlib's model. {} stands for a number.
 
     Args:
         hf: name in the file.
-        parameters: name in the model; several where the file holds them concatenated along the first axis.
-        layout: "same"; "transposed" for matrices stored (in, out); "row" for a vector stored as (1, n); or a function
-            of the config that returns the number of groups, such as heads, in each of which the file has a part of all
-            parameters.
+        parameters: name in the model; several where one tensor of the file holds them. Where they have more numbers
+            than hf, as experts have, it holds all of those.
+        layout: how they lie in it, one of `LAYOUTS`.
         when: whether a model of this config has the tensor.
     """
 
     hf: str
     parameters: tuple[str, ...]
-    layout: str | Callable[[Any], int] = "same"
+    layout: str = "same"
     when: Callable[[Any], bool] = lambda config: True
 
 
@@ -242,7 +309,7 @@ class Family:
         names = {**wanted, **restored}
         return [f"{name}={wanted.get(name)!r}" for name in names if restored.get(name) != wanted.get(name)]
 
-    def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str | int, tuple[str, ...]]]:
+    def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """Return each tensor of the file: its name, its layout, and the names of the model's parameters in it.
 
         The layout is a word of `Name.layout`, or the number of groups.
@@ -253,34 +320,44 @@ class Family:
         _, head = self.head_of(model)
         names = (*self.names, *head.names)
         entries = {name: entry for entry in names if entry.when(model.config) for name in entry.parameters}
-        done = set()
+        tensors: dict[str, tuple[str, dict[str, Any]]] = {}  # name → (layout, parameter → its place among them)
         for name in model.state_dict():
-            if name in done:
-                continue
-            for prefix in ("", self.our_prefix):  # of the name in a model with a head
-                layer, _, leaf = (prefix + name).rpartition(".")
-                full = re.sub(r"\d+", "{}", prefix + name)
-                listed = full in entries
-                pattern = full if listed else re.sub(r"\d+", "{}", layer)
-                if pattern in entries:
-                    break
+            pattern, suffix = find_pattern(name, entries, ("", self.our_prefix))
             entry, numbers = entries[pattern], re.findall(r"\d+", name)
-            suffix = "" if listed else f".{leaf}"
             hf_name = entry.hf.format(*numbers) + suffix
-            parameters = tuple(name.format(*numbers).removeprefix(prefix) + suffix for name in entry.parameters)
-            done |= set(parameters)
-            layout = entry.layout if isinstance(entry.layout, str) else entry.layout(model.config)
-            yield hf_name.removeprefix(self.prefix) if bare else hf_name, layout, parameters
+            hf_name = hf_name.removeprefix(self.prefix) if bare else hf_name
+            place = [int(number) for number in numbers[entry.hf.count("{}") :]], entry.parameters.index(pattern)
+            tensors.setdefault(hf_name, (entry.layout, {}))[1][name] = place
+        for hf_name, (layout, places) in tensors.items():
+            yield hf_name, layout, tuple(sorted(places, key=places.__getitem__))
+
+
+def find_pattern(name: str, entries: Mapping[str, Name], prefixes: tuple[str, ...]) -> tuple[str, str]:
+    """Return the key of the entry for a parameter, its name or its layer's with {} for numbers, and the rest of it.
+
+    Args:
+        prefixes: of its name in a model with a head.
+
+    Raises:
+        KeyError: when there is none.
+    """
+    for full_name in (prefix + name for prefix in prefixes):
+        layer, _, leaf = full_name.rpartition(".")
+        for candidate, suffix in (full_name, ""), (layer, f".{leaf}"):
+            for pattern in (candidate, re.sub(r"\d+", "{}", candidate)):
+                if pattern in entries:
+                    return pattern, suffix
+    raise KeyError(name)
 
 
 def expect(settings: Settings, fixed: Settings) -> None:
-    """Refuse entries with another value than the supported one.
+    """Refuse entries with another value than the supported one; null and false are the same.
 
     Raises:
         ValueError: naming the first.
     """
     for name, value in fixed.items():
-        if settings.get(name, value) != value:
+        if settings.get(name, value) != value and (settings[name] or value):
             raise ValueError(f"{name}={settings[name]!r} is not supported, only {value!r}")
 
 
