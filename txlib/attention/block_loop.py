@@ -141,15 +141,15 @@ class BlockLoop(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, q, k, v, bias_by_distance, schedule, dropout_p, seed):
-        ctx.save_for_backward(q, k, v, bias_by_distance)
-        ctx.others = schedule, dropout_p, seed
-        tiles = ScheduledTiles(q, k, bias_by_distance, schedule, dropout_p, seed)
+    def forward(ctx, q, k, v, bias_by_distance, sinks, softcap, schedule, dropout_p, seed):
+        ctx.save_for_backward(q, k, v, bias_by_distance, sinks)
+        ctx.others = softcap, schedule, dropout_p, seed
+        tiles = ScheduledTiles(q, k, bias_by_distance, sinks, *ctx.others)
         out = tiles.empty_output(v.shape[-1])
         grouped_out = tiles.by_kv_head(out)
         with without_autocast(q):
             for tile in tiles:
-                _, _, weights = tiles.weights(tile)
+                _, _, weights, _ = tiles.weights(tile)
                 dropout_mask = tiles.dropout_mask(weights)
                 if dropout_mask is not None:
                     weights *= dropout_mask
@@ -162,17 +162,18 @@ class BlockLoop(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_out):
-        q, k, v, bias = ctx.saved_tensors
-        tiles = ScheduledTiles(q, k, bias, *ctx.others)
+        q, k, v, bias, sinks = ctx.saved_tensors
+        tiles = ScheduledTiles(q, k, bias, sinks, *ctx.others)
         exact = torch.promote_types(q.dtype, torch.float32)  # sums of 16-bit numbers need more
         grad_q = tiles.empty_output(q.shape[-1])
         grad_k, grad_v = (torch.zeros(x.shape, dtype=exact, device=x.device) for x in (k, v))
         grad_bias = None if bias is None else torch.zeros(bias.shape, dtype=exact, device=bias.device)
+        grad_sinks = None if sinks is None else torch.zeros(sinks.shape, dtype=exact, device=sinks.device)
         grouped_grad_out, grouped_grad_q = tiles.by_kv_head(grad_out), tiles.by_kv_head(grad_q)
         with without_autocast(q):
             for tile in tiles:
                 fully_masked = tile.block.fully_masked
-                queries, keys, weights = tiles.weights(tile)  # (matrices, group · rows, head_dim), …
+                queries, keys, weights, slope = tiles.weights(tile)  # (matrices, group · rows, head_dim), …
                 dropout_mask = tiles.dropout_mask(weights)
                 tile_grad_out = tile.queries(grouped_grad_out)
                 if fully_masked is not None:
@@ -182,14 +183,19 @@ class BlockLoop(torch.autograd.Function):
                 grad_weights = torch.bmm(tile_grad_out, tile.keys(v).mT)
                 if dropout_mask is not None:
                     grad_weights *= dropout_mask
+                if grad_sinks is not None:
+                    tiles.add_to_sinks(grad_sinks, weights, grad_weights, tile)
                 grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+                if grad_bias is not None:
+                    tiles.add_to_bias(grad_bias, grad_scores, tile)
+                if slope is not None:
+                    grad_scores *= slope
                 tile.add(grad_k, grad_scores, queries, tiles.scale)
                 target = tile.queries(grouped_grad_q)
                 target.copy_(tiles.product(grad_scores, keys).view(target.shape))
-                if grad_bias is not None:
-                    tiles.add_to_bias(grad_bias, grad_scores, tile)
         grad_bias = None if grad_bias is None else grad_bias.to(bias.dtype)
-        return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), grad_bias, None, None, None
+        grad_sinks = None if grad_sinks is None else grad_sinks.to(sinks.dtype)
+        return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), grad_bias, grad_sinks, None, None, None, None
 
 
 class ScheduledTiles:
@@ -200,11 +206,15 @@ class ScheduledTiles:
         q: Float[Tensor, "batch heads query head_dim"],
         k: Float[Tensor, "batch kv_heads key head_dim"],
         bias_by_distance: Float[Tensor, "heads distance"] | None,
+        sinks: Float[Tensor, "heads"] | None,
+        softcap: float | None,
         schedule: BlockSchedule,
         dropout_p: float,
         seed: int,
     ):
         self.kv_heads, self.key_length = k.shape[1:3]
+        self.sinks = None if sinks is None else sinks.view(1, self.kv_heads, -1, 1)  # (1, kv_heads, group, 1)
+        self.softcap = softcap
         self.q, self.k = self.by_kv_head(q), k
         bias = bias_by_distance
         self.bias_by_distance = None if bias is None else bias.unflatten(0, (self.kv_heads, -1))  # (kv_heads, group, …)
@@ -215,7 +225,8 @@ class ScheduledTiles:
     def __iter__(self) -> Iterator[Tile]:
         """See `tiles_of`."""
         batch, _, group = self.q.shape[:3]
-        return tiles_of(self.schedule, batch, self.kv_heads, group, grouped=self.bias_by_distance is None)
+        grouped = self.bias_by_distance is None and self.sinks is None
+        return tiles_of(self.schedule, batch, self.kv_heads, group, grouped)
 
     def by_kv_head(
         self, x: Float[Tensor, "batch heads query width"]
@@ -234,13 +245,17 @@ class ScheduledTiles:
         Float[Tensor, "matrices queries head_dim"],
         Float[Tensor, "matrices columns head_dim"],
         Float[Tensor, "matrices queries columns"],
+        Float[Tensor, "matrices queries columns"] | None,
     ]:
-        """Return queries, keys, and the weights of the former on the latter."""
+        """Return queries, keys, the weights of the former on the latter, and the derivative of the soft-cap."""
         block = tile.block
         queries, keys = tile.queries(self.q), tile.keys(self.k)
         shape = *queries.shape[:4], block.columns
         queries = queries.reshape(len(keys), -1, queries.shape[-1])
-        score = self.product(queries, keys.mT)
+        score, slope = self.product(queries, keys.mT), None
+        if self.softcap is not None:
+            capped = (score / self.softcap).tanh()
+            score, slope = self.softcap * capped, 1 - capped.square()
         by_row = score.view(-1, block.rows, block.columns)
         for partial in block.partial_blocks:
             by_row[..., partial.keys].add_(self.schedule.additive_mask(block, partial))
@@ -248,7 +263,15 @@ class ScheduledTiles:
             biases = self.bias_slices(tile, self.bias_by_distance)
             for bias, columns in zip(biases, block.column_slices(), strict=True):
                 score.view(shape)[..., columns].add_(bias.unfold(-1, columns.stop - columns.start, 1).flip(-1))
-        return queries, keys, score.softmax(dim=-1)
+        if self.sinks is None:
+            return queries, keys, score.softmax(dim=-1), slope
+        sink = self.of_tile(self.sinks, tile).expand(*shape[:-1], 1).reshape(*score.shape[:-1], 1)
+        total = score.logsumexp(dim=-1, keepdim=True).logaddexp(sink.to(score.dtype))
+        return queries, keys, (score - total).exp(), slope
+
+    def of_tile(self, by_head: Float[Tensor, "1 kv_heads group 1"], tile: Tile) -> Float[Tensor, "1 h g 1 1"]:
+        """Return the numbers of the tile's heads."""
+        return (by_head if tile.heads is None else by_head[:, tile.heads[1], tile.heads[2]])[..., None]
 
     def product(self, a: Float[Tensor, "matrices n m"], b: Float[Tensor, "matrices m k"]) -> Tensor:
         """Return a b / √head_dim, in one pass."""
@@ -268,6 +291,13 @@ class ScheduledTiles:
         for keys in tile.block.keys:
             least = queries.start - (keys.stop - 1) + self.key_length - 1
             yield bias[..., least : queries.stop - keys.start + self.key_length - 1]
+
+    def add_to_sinks(self, grad_sinks: Tensor, weights: Tensor, grad_weights: Tensor, tile: Tile) -> None:
+        """Add the gradient of the tile's sinks: each takes what its keys leave, and gives nothing."""
+        of_sink = 1 - weights.sum(dim=-1)  # (matrices, queries)
+        grads = -of_sink * (weights * grad_weights).sum(dim=-1)
+        target = self.of_tile(grad_sinks.view(1, self.kv_heads, -1, 1), tile)[0, ..., 0, 0]  # (h, g), a view
+        target += grads.view(-1, *target.shape, tile.block.rows).sum(dim=(0, -1), dtype=target.dtype)
 
     def add_to_bias(self, grad_bias: Tensor, grad_scores: Tensor, tile: Tile) -> None:
         """Sum the gradient over pairs of equal distance: rows that are shifted by one more each, added up."""

@@ -61,6 +61,8 @@ class BlockSparseAttention(nn.Module):
         mask: MaskLike = None,
         *,
         bias: BiasLike = None,
+        softcap: float | None = None,
+        sinks: Float[Tensor, "heads"] | None = None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """See `txlib.attention.mechanism`.
 
@@ -80,24 +82,42 @@ class BlockSparseAttention(nn.Module):
         if 0 in (len(q), q.shape[-2], k.shape[-2]):
             return self.dense(q, k, v)  # nothing to see
         if q.shape[-2] <= self.block_size:
-            return self.one_block(q, k, v, mask, bias)
-        return by_python(self.by_blocks)(q, k, v, mask, bias)
+            return self.one_block(q, k, v, mask, bias, softcap, sinks)
+        return by_python(self.by_blocks)(q, k, v, mask, bias, softcap, sinks)
 
-    def by_blocks(self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, bias: Bias | None) -> Tensor:
+    def by_blocks(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: MaskLike,
+        bias: Bias | None,
+        softcap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor:
         """Attend with many queries: by FlexAttention or the loop."""
         q, k, v = as_autocast(q, k, v)
         query_length, key_length = q.shape[-2], k.shape[-2]
         by_distance = None if bias is None else bias.by_distance(query_length, key_length, device=q.device).to(q.dtype)
         dropout_p = self.dropout if self.training else 0.0
         if flex.prefers_flex(q, mask, dropout_p):
-            out = flex.flex_attention(q, k, v, mask, by_distance)
+            out = flex.flex_attention(q, k, v, mask, by_distance, softcap, sinks)
             if out is not None:
                 return out
         schedule = block_schedule(mask, query_length, key_length, self.block_size, q.device)
         seed = int(torch.randint(2**62, ())) if dropout_p and not is_fake(q) else 0
-        return BlockLoop.apply(q, k, v, by_distance, schedule, dropout_p, seed)
+        return BlockLoop.apply(q, k, v, by_distance, sinks, softcap, schedule, dropout_p, seed)
 
-    def one_block(self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, bias: Bias | None) -> Tensor:
+    def one_block(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: MaskLike,
+        bias: Bias | None,
+        softcap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor:
         """Attend with few queries: nothing is quadratic. Keys beyond the mask's reach are left out."""
         if isinstance(mask, Mask):
             nearest, farthest = mask.reach()
@@ -105,7 +125,7 @@ class BlockSparseAttention(nn.Module):
             first, end = (int(first), int(end)) if first < end else (0, 0)
             k, v, mask = k[:, :, first:end], v[:, :, first:end], mask.shift(0, first)
             bias = None if bias is None else replace(bias, ahead=bias.ahead - first)
-        return self.dense(q, k, v, mask, bias=bias)
+        return self.dense(q, k, v, mask, bias=bias, softcap=softcap, sinks=sinks)
 
     def weights(
         self,
@@ -114,9 +134,11 @@ class BlockSparseAttention(nn.Module):
         mask: MaskLike = None,
         *,
         bias: BiasLike = None,
+        softcap: float | None = None,
+        sinks: Float[Tensor, "heads"] | None = None,
     ) -> Float[Tensor, "batch heads query key"]:
         """Return the weights that `forward` averages the values with, as a dense tensor."""
-        return self.dense.weights(q, k, mask, bias=bias)
+        return self.dense.weights(q, k, mask, bias=bias, softcap=softcap, sinks=sinks)
 
 
 @dataclass(frozen=True)

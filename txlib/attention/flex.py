@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import torch
@@ -26,23 +26,37 @@ def prefers_flex(q: Tensor, mask: MaskLike, dropout: float) -> bool:
 
 
 def flex_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, bias_by_distance: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: MaskLike,
+    bias_by_distance: Tensor | None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, "heads"] | None = None,
 ) -> Float[Tensor, "batch heads query value_dim"] | None:
-    """Return attention by FlexAttention, compiled; None, with a warning, where it can't be compiled."""
+    """Return attention by FlexAttention, compiled; None, with a warning, where it can't be compiled.
+
+    The kernel knows no sinks, but it returns the logarithm of its softmax's denominator: with a sink, the output is
+    multiplied by denominator / (denominator + exp(sink)).
+    """
+    from torch.nn.attention.flex_attention import AuxRequest
+
     rule = own_copy(mask) if isinstance(mask, Mask) else full()
-    kind = kind_of(rule), q.dtype, q.shape[-1], v.shape[-1], q.shape[1] // k.shape[1], bias_by_distance is None
+    added = bias_by_distance is None, softcap, sinks is None
+    kind = kind_of(rule), q.dtype, q.shape[-1], v.shape[-1], q.shape[1] // k.shape[1], *added
     if kind in not_compiled:
         return None
     block_mask = cached_block_mask(rule, q.shape[-2], k.shape[-2], q.device)
     try:
         with torch._dynamo.config.patch(recompile_limit=MAX_KERNELS):
-            return compiled_flex()(
+            out = compiled_flex()(
                 q,
                 k,
                 v,
-                score_mod=None if bias_by_distance is None else score_mod(bias_by_distance, k.shape[-2]),
+                score_mod=score_mod(bias_by_distance, softcap, k.shape[-2]),
                 block_mask=block_mask,
                 enable_gqa=k.shape[1] != q.shape[1],
+                **({} if sinks is None else {"return_aux": AuxRequest(lse=True)}),
             )
     except torch.OutOfMemoryError:
         raise
@@ -51,6 +65,11 @@ def flex_attention(
         reason = str(error).strip().partition("\n")[0]
         warnings.warn(f"FlexAttention can't be compiled for {rule} ({reason}); a loop replaces it", stacklevel=3)
         return None
+    if sinks is None:
+        return out
+    heads, aux = out
+    kept = (aux.lse - sinks.to(aux.lse.dtype)[:, None]).sigmoid()  # (batch, heads, query)
+    return heads * kept[..., None].to(heads.dtype)
 
 
 def kind_of(mask: Mask) -> tuple:
@@ -62,16 +81,26 @@ def kind_of(mask: Mask) -> tuple:
     return mask.kind, *parts
 
 
-def score_mod(bias_by_distance: Float[Tensor, "heads distance"], key_length: int) -> Callable[..., Tensor]:
-    """Return FlexAttention's hook that adds a bias by distance to the scores."""
+def score_mod(
+    bias_by_distance: Float[Tensor, "heads distance"] | None, softcap: float | None, key_length: int
+) -> Callable[..., Tensor] | None:
+    """Return FlexAttention's hook that caps scores and adds a bias by distance to them; None where there is neither."""
+    if bias_by_distance is None:
+        return None if softcap is None else partial(cap, softcap)
     zero = torch.full(
         (), key_length - 1, device=bias_by_distance.device
     )  # of distance 0; a number would be compiled in
 
     def add_bias(score, batch, head, query, key):
+        score = score if softcap is None else cap(softcap, score)
         return score + bias_by_distance[head, query - key + zero]
 
     return add_bias
+
+
+def cap(softcap: float, score: Tensor, *position: Tensor) -> Tensor:
+    """Return a score between -softcap and softcap."""
+    return softcap * (score / softcap).tanh()
 
 
 @lru_cache(maxsize=32)

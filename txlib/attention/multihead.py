@@ -298,7 +298,7 @@ def check_scores(mechanism: nn.Module | None, softcap: float | None, sinks: bool
         raise ValueError(f"softcap={softcap} must be above 0; None is no cap")
     for name, given in ("softcap", softcap is not None), ("sinks", sinks):
         if given and mechanism is not None and not takes(mechanism, name):
-            raise ValueError(f"{type(mechanism).__name__} takes no {name}; use DenseAttention")
+            raise ValueError(f"{type(mechanism).__name__} takes no {name}; use DenseAttention or BlockSparseAttention")
 
 
 def check_rule(mask: Any) -> None:

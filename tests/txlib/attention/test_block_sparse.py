@@ -403,6 +403,34 @@ def test_equal_tiles_are_kept_once():
     assert len({id(partial.additive_mask) for block in made.query_blocks for partial in block.partial_blocks}) == 2
 
 
+SCORES = {
+    "capped": {"softcap": 0.7},
+    "sinks": {"sinks": True},
+    "both": {"softcap": 0.7, "sinks": True},
+}
+
+
+@pytest.mark.parametrize("options", SCORES)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(
+    "mask", [None, causal() & sliding_window(5), padding([24, 7, 0]), block_local(4) & causal()], ids=str
+)
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_softcap_and_sinks_equal_dense_attention(options, biased, mask, kv_heads, unchecked):
+    """Outputs and gradients, also of the sinks."""
+    inputs, options = qkv(24, 24, kv_heads=kv_heads), dict(SCORES[options])
+    sources = list(inputs)
+    if "sinks" in options:
+        options["sinks"] = torch.randn(HEADS, dtype=torch.float64, requires_grad=True)
+        sources.append(options["sinks"])
+    bias = AlibiBias(HEADS)(inputs[0], 24) if biased else None
+    ways = BlockSparseAttention(block_size=4), DenseAttention()
+    outs = [way(*inputs, mask, bias=bias, **options) for way in ways]
+    assert_close(*outs)
+    grad_out = torch.randn_like(outs[0])
+    assert_close(*[torch.autograd.grad(out, sources, grad_out) for out in outs])
+
+
 # FlexAttention --------------------------------------------------------------------------------------------------------
 
 
@@ -449,6 +477,19 @@ def test_flex_attention_gives_the_same_numbers(mask, biased, eager_flex):
     out = mechanism(*inputs, mask, bias=bias)
     assert len(eager_flex) == 1
     assert_close(out, DenseAttention(fused=False)(*inputs, mask, bias=bias))
+
+
+@pytest.mark.parametrize("options", SCORES)
+@pytest.mark.parametrize("mask", FLEX, ids=str)
+def test_softcap_and_sinks_through_flex_attention(options, mask, eager_flex):
+    inputs = [each.detach() for each in qkv(64, 64, kv_heads=2, head_dim=16, dtype=torch.float32)]
+    options = dict(SCORES[options])
+    if "sinks" in options:
+        options["sinks"] = torch.randn(HEADS)
+    for bias in (None, AlibiBias(HEADS)(inputs[0], 64)):
+        out = BlockSparseAttention(block_size=8)(*inputs, mask, bias=bias, **options)
+        assert_close(out, DenseAttention()(*inputs, mask, bias=bias, **options))
+    assert len(eager_flex) == 2
 
 
 def test_where_flex_attention_is_not_compiled_the_loop_gives_the_same_numbers(eager_flex, monkeypatch):

@@ -1,6 +1,7 @@
 """Mixtures of experts against loops, `transformers` and hand counts."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -238,6 +239,19 @@ def test_a_block_of_experts():
     config = BlockConfig.of_sizes(8, 2, 12, activation="swiglu", experts=3, zero_output=True, dropout=0.0)
     block, x = TransformerBlock(config), torch.randn(2, 5, 8)
     assert isinstance(block.feed_forward.experts[0], FeedForward) and torch.equal(block(x), x)
+
+
+@pytest.mark.parametrize("options", [{"logit_divisor": 3.0}, {"logit_softcap": 0.5}, {"embedding_scale": 4.0}])
+def test_the_recipes_loss_is_of_the_same_logits(options):
+    block = BlockConfig.of_sizes(8, 2, 12, position="rotary")
+    plain = shake(GPT(GPTConfig(11, block, layers=1)))
+    model, x = GPT(replace(plain.config, **options)).eval(), torch.randint(0, 11, (2, 6))
+    model.load_state_dict(plain.state_dict())
+    total, tokens = window_loss(model, x)
+    assert_close(total / tokens, model(x, labels=x).loss)
+    assert not torch.allclose(model(x).logits, plain(x).logits, atol=1e-2)
+    with pytest.raises(ValueError, match="logit_softcap=-1.0 must be above 0"):
+        replace(plain.config, logit_softcap=-1.0)
 
 
 def test_a_model_adds_the_loss_while_training_only():

@@ -3,9 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from oracles import shake
 from torch import nn
 from torch.testing import assert_close
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 
 from txlib.layers import FeedForward, LayerNorm, RMSNorm, TokenEmbedding
 
@@ -71,6 +73,28 @@ def test_swiglu_is_that_of_llama():
         their.load_state_dict(our.state_dict())
     x = torch.randn(2, 3, 4)
     assert_close(ours(x), theirs(x))
+
+
+def test_clamped_swiglu_is_that_of_gpt_oss():
+    config = transformers.GptOssConfig(hidden_size=4, intermediate_size=10, num_local_experts=1)
+    theirs = GptOssExperts(config).double()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=4.0)  # so that the limits are reached
+    ours = FeedForward(4, 10, activation="swiglu_clamped").double()
+    both, bias = theirs.gate_up_proj[0].T, theirs.gate_up_proj_bias[0]  # the gate's rows and the other's take turns
+    weights = {
+        "gate_proj.weight": both[::2],
+        "gate_proj.bias": bias[::2],
+        "up_proj.weight": both[1::2],
+        "up_proj.bias": bias[1::2],
+        "down_proj.weight": theirs.down_proj[0].T,
+        "down_proj.bias": theirs.down_proj_bias[0],
+    }
+    ours.load_state_dict(weights)
+    x = torch.randn(1, 9, 4, dtype=torch.float64)
+    assert ours.gate_proj(x).max() > 7 and ours.up_proj(x).abs().max() > 7
+    hidden = theirs._apply_gate(x @ theirs.gate_up_proj[0] + bias)
+    assert_close(ours(x), hidden @ theirs.down_proj[0] + theirs.down_proj_bias[0])
 
 
 def test_feed_forward_drops_only_while_training():

@@ -205,6 +205,26 @@ def test_bytes_have_the_ids_of_transformers(tmp_path):
     assert load_tokenizer(tmp_path).encode("größer") == theirs("größer").input_ids
 
 
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+PIECES = ["<pad>", "<eos>", "<bos>", "<unk>", "<s>", "</s>", *BYTES, *"▁lowerst", "▁l", "▁lo", "▁low"]
+
+
+@pytest.mark.parametrize("kind", ["Qwen2", "GPTNeoX", "Gemma", "Llama"])
+def test_tokenizers_of_todays_decoders_are_read(kind, tmp_path):
+    """Pieces of bytes, as in Qwen, OLMo, SmolLM3, Granite, gpt-oss; and pieces after ▁, as in Gemma, Mistral, Phi."""
+    if kind in ("Qwen2", "GPTNeoX"):
+        learned = BytePairEncoder.train(["low lower lowest it's 12"] * 9, 270).to_dict()["model"]
+        vocab, merges = learned["vocab"], [tuple(merge.split(" ")) for merge in learned["merges"]]
+    else:
+        vocab, merges = {piece: i for i, piece in enumerate(PIECES)}, [("▁", "l"), ("▁l", "o"), ("▁lo", "w")]
+    theirs = getattr(pytest.importorskip("transformers"), f"{kind}Tokenizer")(vocab=vocab, merges=merges)
+    theirs.save_pretrained(tmp_path)
+    text = "lowest low, größer 12 日本 🙂\n  it's"
+    ids = load_tokenizer(tmp_path).encode(text)
+    assert ids == theirs(text).input_ids
+    assert load_tokenizer(tmp_path).decode(ids) == text
+
+
 def test_gpt2s_two_files_are_read(tmp_path):
     """From a merge list of our own in GPT-2's format."""
     encoder = BytePairEncoder.train(["low lower lowest"] * 9, 262)

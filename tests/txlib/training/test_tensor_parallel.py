@@ -30,6 +30,7 @@ def small(config, **changes):
 CASES = {
     "gpt2": lambda: (GPT(small(GPT2["small"])), {"labels": IDS}),
     "llama": lambda: (GPT(small(LLAMA["7b"], kv_heads=2, qk_norm="layer")), {"labels": IDS}),
+    "gated": lambda: (GPT(small(LLAMA["7b"], kv_heads=2, qk_norm="rms", gate=True, softcap=2.0)), {"labels": IDS}),
     "bert": lambda: (Encoder(small(BERT["base"])), {"attention_mask": PADDING}),
     "transformer": lambda: (Transformer(small(VASWANI["base"])), {"attention_mask": PADDING, "labels": IDS}),
 }
@@ -85,7 +86,13 @@ def compare(rank: int, case: str):
     return forwards, sent.number - forwards, here
 
 
-SENT = {"gpt2": (4, 4), "llama": (4, 4), "bert": (4, 4), "transformer": (10, 12)}  # the memory's gradients, too
+SENT = {
+    "gpt2": (4, 4),
+    "llama": (4, 4),
+    "gated": (4, 4),
+    "bert": (4, 4),
+    "transformer": (10, 12),
+}  # the memory's gradients, too
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -119,6 +126,11 @@ def refused(rank: int, config, world: int) -> str:
         ({"heads": 2}, "decoder.layers.0.self_attention: heads=2 can't be split 4 ways; use 2 processes"),
         ({"d_ff": 27}, "decoder.layers.0.feed_forward: d_ff=27 can't be split 4 ways; use 3 processes"),
         ({"position": "alibi"}, "self_attention: AlibiBias belongs to all heads together; use rotary positions"),
+        ({"sinks": True}, "self_attention: the sinks belong to all heads together"),
+        (
+            {"qk_norm": "rms", "qk_norm_whole": True},
+            "self_attention: the norm of queries and keys belongs to all",
+        ),
         ({"position": "shaw"}, "self_attention: ShawAttention has parameters for all heads together"),
     ],
 )
