@@ -12,7 +12,7 @@
 # can also start the course here.)
 #
 # **You need** matrix products, the softmax, and a little torch. **It takes** about 65 minutes to read and try; all
-# cells together run in about a minute and a half on a laptop.
+# cells together run in about a minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: a dictionary that only knows exact matches
@@ -20,7 +20,7 @@
 # Here are some real sentences, German on the left, English on the right. They come from the dialogues of free computer
 # games, and the whole course uses them.
 
-# %%
+# %% tags=["recorded"]
 import re
 from collections import Counter
 
@@ -354,7 +354,7 @@ print("and zero afterwards:   ", weight.masked_fill(~nothing, 0.0)[0].tolist())
 # nothing then gets zeros. This is our final version:
 
 
-# %%
+# %% tags=["recorded"]
 def attention(q, k, v, mask=None, scale=None):
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     score = q @ k.transpose(-2, -1) * scale  # (..., query, key)
@@ -395,7 +395,7 @@ figures.guessing_game(
 #
 # Now the code. First the words as numbers: 0 is padding, 1 is any rare word.
 
-# %%
+# %% tags=["recorded"]
 def words(sentence):
     return re.findall(r"\w+", sentence.lower())
 
@@ -422,7 +422,7 @@ print(f"{len(german_ids):,} German and {len(english_ids):,} English words")
 # Every word gets its random vectors:
 
 
-# %%
+# %% tags=["recorded"]
 def random_tables(seed, d=128):
     torch.manual_seed(seed)
     queries = torch.randn(len(english_ids) + 2, d, requires_grad=True)
@@ -438,7 +438,7 @@ untrained = random_tables(seed=1)
 # how similar the answer is to its query, on average over the words.
 
 
-# %%
+# %% tags=["recorded"]
 def match_two(english, german, q_table, k_table, v_table):  # ids without padding
     q = q_table[english]  # (n, d)
     found = attention(q, k_table[german], v_table[german])  # (n, d)
@@ -465,7 +465,7 @@ for number, row in enumerate(match_by_loops(2, untrained).tolist()):
 # one long line, and each of them looks itself up in every German sentence. Padding is masked.
 
 
-# %%
+# %% tags=["recorded"]
 def match(batch, q_table, k_table, v_table, scale=None):
     english, german = target[batch], source[batch]  # (pair, n), (pair, m)
     q = q_table[english].flatten(0, 1)  # (pair · n, d): words in a line
@@ -489,7 +489,7 @@ prove_equal(at_once, by_loops, what="At once and by loops")
 # over some sentences and their partners.
 
 
-# %%
+# %% tags=["recorded"]
 @torch.no_grad()
 def best_share(q_table, k_table, scale):
     english, german = target[:300], source[:300]  # (pair, n), (pair, m)
@@ -503,7 +503,7 @@ def best_share(q_table, k_table, scale):
 # The training itself:
 
 
-# %%
+# %% tags=["recorded"]
 def play(scale=128**-0.5, seed=1, steps=600, what="learning words"):
     tables = random_tables(seed)
     optimizer, losses, shares = torch.optim.Adam(tables, lr=0.01), [], []
@@ -587,7 +587,7 @@ explore.one_query(q, k, v, rows=english, columns=german, query="attacked")
 # German words has the best key. With about 1,500 to choose from, chance would hardly get one right. A ✗ marks a word
 # that prefers another key.
 
-# %%
+# %% tags=["recorded"]
 REAL = """king könig · sword schwert · orcs orks · dead tot · we wir · they sie
 gold gold · night nacht · elves elfen · father vater · war krieg · water wasser
 river fluss · men männer · and und · now jetzt · must müssen · here hier
@@ -624,8 +624,7 @@ expect("Words right, of 40", sum(right for *_, right in learned), 16, 40)
 #
 # ### Break it: no $\sqrt{d_k}$
 #
-# Now the same game, the same data and the same random starts, with one thing changed: `scale=1`. One run could be luck,
-# so each version gets three starts.
+# Now the same game, the same data and the same random starts, with one thing changed: `scale=1`.
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -636,22 +635,25 @@ predict(
 )
 
 # %% tags=["nbval-ignore-output"]
-runs = {"scaled": [((q_table, k_table, v_table), losses, shares)], "unscaled": []}
-for name, scale, seeds in (("scaled", 128**-0.5, (2, 3)), ("unscaled", 1.0, (1, 2, 3))):
-    for seed in seeds:
-        runs[name].append(play(scale, seed, what=f"{name}, start {seed}"))
+tables, unscaled, _ = play(scale=1.0)
+answers = right_words(*tables[:2])
+print("loss with the scale {:.2f}, without {:.2f}".format(
+    *(sum(run[-50:]) / 50 for run in (losses, unscaled))))
+expect("Words right, of 40", sum(right for *_, right in answers), 0, 14)
+predicted("no-scale", "the loss falls, but most of the dictionary is wrong")
 
 # %% [markdown]
-# The losses, one line per start:
+# One game could be luck. So `python data/soft_lookup.py 1 2 3` played from three starts with these cells, and recorded
+# the losses and how hard the lookup was. One line per start:
 
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-def smooth(values):
-    return torch.tensor(values).unfold(0, 20, 1).mean(dim=-1).tolist()
+# %% jupyter={"source_hidden": true}
+import json
 
+from txlib.paths import DATA
 
+recorded = json.loads((DATA / "soft_lookup.json").read_text())
 plots.lines(
-    {name: (range(20, 601), [smooth(losses) for _, losses, _ in three])
-     for name, three in runs.items()},
+    {name: (range(20, 601, 20), [game["loss"] for game in recorded[name].values()]) for name in ("scaled", "unscaled")},
     title="Without the scale the loss falls, but more slowly", xlabel="training step",
     ylabel="loss, mean of 20 steps",
     alt="Six falling loss curves. The three unscaled ones fall more slowly, and end "
@@ -660,29 +662,23 @@ plots.lines(
 
 # %% [markdown]
 # So the unscaled game is late: after 600 steps its loss is about what the scaled one had after 200. To compare
-# dictionaries at the *same* loss, we stop three scaled games at 200 steps.
+# dictionaries at the *same* loss, the record also holds three scaled games that stop at 200 steps.
 
-# %% tags=["nbval-ignore-output"]
-same_loss = {"scaled, 200 steps": [play(seed=seed, steps=200) for seed in (1, 2, 3)]}
-found = {}
-for name, games in (runs | same_loss).items():
-    answers = [right_words(*tables[:2]) for tables, _, _ in games]
-    found[name] = [sum(right for *_, right in game) for game in answers]
-    ends = [f"{sum(losses[-50:]) / 50:.2f}" for _, losses, _ in games]
-    print(f"{name:22} words right, of 40: {found[name]}, at loss {', '.join(ends)}")
-expect("Words right without the scale, the best start", max(found["unscaled"]), 0, 14)
-expect("Words right with it, the worst start", min(found["scaled"]), 16, 40)
-predicted("no-scale", "the loss falls, but most of the dictionary is wrong")
+# %%
+for name, games in recorded.items():
+    found = [game["words right"] for game in games.values()]
+    ends = [f"{game['last loss']:.2f}" for game in games.values()]
+    print(f"{name:17} words right, of 40: {found}, at loss {', '.join(ends)}")
 
 # %% [markdown]
 # The loss does fall, from every start, but only about one word in eight is right, instead of more than half. Delay does
 # not explain it. Stopped at a loss of about 1.6, the scaled games already know about twenty words, where the unscaled
 # ones know five. The unscaled games lower their loss without the dictionary. Why? Look at how hard the lookup was.
 
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+# %% jupyter={"source_hidden": true}
 plots.lines(
-    {name: (range(0, 600, 20), [shares for _, _, shares in three])
-     for name, three in runs.items()},
+    {name: (range(0, 600, 20), [game["best share"] for game in recorded[name].values()])
+     for name in ("scaled", "unscaled")},
     title="Without the scale, the lookup is hard before it has learned anything",
     xlabel="training step", ylabel="share of the best key",
     alt="Share of the best key during training. The three scaled runs begin below "
