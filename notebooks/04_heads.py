@@ -12,7 +12,7 @@
 #
 # **You need** [lesson 03](03_attention.ipynb); section 1 also looks back at lessons 01 and 02.
 #
-# **It takes** about 65 minutes to read and try; all cells together run in about two minutes on a laptop.
+# **It takes** about 65 minutes to read and try; all cells together run in about a minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: a sentence that looks at itself
@@ -38,7 +38,7 @@
 #
 # The last row is the price. Parts II and IV are about paying less.
 
-# %%
+# %% tags=["recorded"]
 import json
 import re
 from collections import Counter
@@ -446,7 +446,7 @@ look(two[0], two[0].attend.heads, "Two heads, two rows for each word",
 # then comes after the words, and `transpose` brings it before them.
 
 
-# %%
+# %% tags=["recorded"]
 def split(x, heads):  # (batch, n, d_model)
     batch, n, d_model = x.shape
     x = x.view(batch, n, heads, d_model // heads)  # (batch, n, heads, d_k)
@@ -468,7 +468,7 @@ prove_equal(split(q, heads)[:, 1], q[:, :, 2:4], what="Head 1, columns 2 and 3")
 # which each word's row is filled with the word's own number. Head 0 should hold words 0, 1, 2, 3, 4, 5.
 
 
-# %%
+# %% tags=["recorded"]
 def split_wrong(x, heads):  # (batch, n, d_model)
     return x.view(x.shape[0], heads, x.shape[1], -1)  # no transpose, no error
 
@@ -502,7 +502,7 @@ figures.memory_tape(
 # numbers no longer lie in order, and `view` would refuse.)
 
 
-# %%
+# %% tags=["recorded"]
 def join(x):  # (batch, heads, n, d_k)
     x = x.transpose(1, 2)  # (batch, n, heads, d_k)
     return x.reshape(*x.shape[:2], -1)  # (batch, n, heads · d_k)
@@ -536,7 +536,7 @@ prove_equal(added, out, what="The sum over the heads and the joined heads, proje
 # `x` itself); and the functions that split and join, so that we can put wrong ones there.
 
 
-# %%
+# %% tags=["recorded"]
 class ManyHeads(nn.Module):
     def __init__(self, d_model, heads, split=split, join=join):
         super().__init__()
@@ -582,7 +582,7 @@ prove_equal(layer(inputs), looped(inputs),
 # one that takes the shortcut in both (*both wrong*). Which of them sees the future? Which loses part of the past?
 # Decide before you run it.
 
-# %%
+# %% tags=["recorded"]
 def join_wrong(x):  # (batch, heads, n, d_k)
     return x.reshape(x.shape[0], x.shape[2], -1)  # no transpose
 
@@ -739,10 +739,9 @@ prove_equal(their_found, found, tolerance=1e-4, what="torch's and yours")
 # it, a linear layer can name *king* instead of *dead*.
 #
 # The sentence pairs are those of lesson 03, and so are `words`, `vocabulary` and `encode`, which turn them into
-# numbers: 0 is padding, 1 is any word that occurs fewer than 20 times. (The three are folded away; open the cell to
-# read them again.)
+# numbers: 0 is padding, 1 is any word that occurs fewer than 20 times.
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["recorded"]
 def words(sentence):
     return re.findall(r"\w+", sentence.lower())
 
@@ -754,12 +753,14 @@ def vocabulary(sentences, at_least=20):
 
 
 def encode(sentences, ids):
-    rows = [torch.tensor([ids.get(word, 1) for word in words(each)])
-            for each in sentences]
-    return nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (sentence, longest)
+    rows = [[ids.get(word, 1) for word in words(sentence)] for sentence in sentences]
+    return nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True)
 
 
-# %%
+# %% [markdown]
+# We keep the pairs of 3 to 12 words a side, and encode both sides: German is the source, English the target.
+
+# %% tags=["recorded"]
 pairs, held_out = ([p for p in part if all(3 <= len(words(side)) <= 12 for side in p)]
                    for part in translation("games", max_words=12)[:2])
 (german, english), (german_test, english_test) = zip(*pairs), zip(*held_out)
@@ -767,6 +768,7 @@ german_ids, english_ids = vocabulary(german), vocabulary(english)
 source, target = encode(german, german_ids), encode(english, english_ids)
 source_test = encode(german_test, german_ids)  # (sentence, m)
 target_test = encode(english_test, english_ids)  # (sentence, n)
+english_size, german_size = len(english_ids) + 2, len(german_ids) + 2
 
 # %% [markdown]
 # The query is the sum of three embeddings: those of the two neighbors and of the gap's position. It must find, in the
@@ -775,12 +777,11 @@ target_test = encode(english_test, english_ids)  # (sentence, n)
 # returns, and from nothing else.
 
 
-# %%
+# %% tags=["recorded"]
 class Gap(nn.Module):
     def __init__(self, attend, d_model=128):
         super().__init__()
-        sizes = [len(ids) + 2
-                 for ids in (english_ids, english_ids, german_ids)] + [12, 12]
+        sizes = english_size, english_size, german_size, 12, 12
         self.tables = nn.ModuleList(nn.Embedding(size, d_model) for size in sizes)
         for table in self.tables:
             nn.init.normal_(table.weight, std=0.2)
@@ -789,9 +790,9 @@ class Gap(nn.Module):
     def forward(self, source, target):  # (batch, m), (batch, n)
         before, after, german, gap_place, german_place = self.tables
         x = before(F.pad(target[:, :-1], (1, 0))) + after(F.pad(target[:, 1:], (0, 1)))
-        x = x + gap_place.weight[: target.shape[1]]  # (batch, n, d_model)
         memory = german(source) + german_place.weight[: source.shape[1]]
-        found = self.attend(x, memory, (source > 0)[:, None, None])  # (batch, n, …)
+        mask = (source > 0)[:, None, None]  # (batch, 1, 1, m)
+        found = self.attend(x + gap_place.weight[: target.shape[1]], memory, mask)
         return self.classifier(found[target > 1])  # (gap, word): for common words only
 
 
@@ -801,7 +802,7 @@ class Gap(nn.Module):
 # nats are a probability of $e^{-3}$, or 1 in 20.
 
 
-# %%
+# %% tags=["recorded"]
 def train(attend, seed=0, steps=300, batch=64):
     torch.manual_seed(seed)
     model = Gap(attend)
@@ -823,7 +824,7 @@ def train(attend, seed=0, steps=300, batch=64):
 # And on the test pairs, the loss and the fraction of gaps that are filled correctly:
 
 
-# %%
+# %% tags=["recorded"]
 @torch.no_grad()
 def test(model, source=source_test):
     logits = model(source, target_test)  # (gap, word)
@@ -876,7 +877,7 @@ plots.heads(
 # %% [markdown]
 # In row *king*, three heads put most of their weight on *könig*, and one next to none. (Row *domain* means little: the
 # word is too rare to have been asked for in training.) Another sentence, one head at a time. Which head finds *könig*
-# for *king*, and which *tot* for *dead*? (If you see no menu, run the cell.)
+# for *king*, and which *tot* for *dead*? (If you see no menu but only head 3, run the cell.)
 
 # %% tags=["nbval-ignore-output"]
 weight, rows, columns = weights_of(four[0], "What's more, King Haldric is dead.")
@@ -885,7 +886,7 @@ explore.heads(weight, rows=rows, columns=columns)
 # %% [markdown]
 # <details><summary>The answer</summary>
 #
-# In our run, head 0 finds *könig* (.88), and heads 0, 1 and 2 find *tot*.
+# In our run, head 0 finds *könig* (.88; head 3 gives it .56), and heads 0, 1 and 2 find *tot*.
 # </details>
 #
 # One sentence can be lucky, so we count over all test sentences: how much of a head's weight goes to the translation of
@@ -919,30 +920,24 @@ print(f"one word of {(source_test > 0).sum(dim=-1).float().mean():.0f} would hav
 #
 # Same width, same number of parameters, same data; only $h$ changes. More heads are more ways to look, but they are
 # narrower: with 32, each query and key has 4 entries to describe what it looks for. Does the loss fall all the way to
-# 32, or does it rise again? And what does the wrong reshape of section 5 cost here? Guess, then run it (three starts
-# each).
+# 32, or does it rise again? And what does the wrong reshape of section 5 cost here? Guess, then look: `python
+# data/many_heads.py 0 1 2` trained each of them with these cells, from three starts.
 
-# %% tags=["nbval-ignore-output"]
-losses = {"h = 4": [test(model)[0] for model in four]}
-cases = {f"h = {heads}": partial(ManyHeads, heads=heads) for heads in (1, 8, 32)}
-cases["h = 4, both wrong"] = partial(ManyHeads, heads=4, **layers["both wrong"])
-runs = [(name, seed) for name in cases for seed in range(3)]
-for name, seed in progress(runs, "four more cases, three starts each"):
-    losses.setdefault(name, []).append(test(train(cases[name], seed))[0])
-order = ["h = 1", "h = 4", "h = 8", "h = 32", "h = 4, both wrong"]
-for name in order:
-    print(f"{name:17} loss " + "  ".join(f"{loss:.2f}" for loss in losses[name]))
+# %%
+recorded = json.loads((DATA / "many_heads.json").read_text())
+for name, starts in recorded.items():
+    print(f"{name:17} loss", "  ".join(f"{loss:.2f}" for loss in starts.values()))
 
 # %% [markdown]
 # Drawn, from the least to the greatest of three starts:
 
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+# %% jupyter={"source_hidden": true}
+losses = {name: list(starts.values()) for name, starts in recorded.items()}
 plots.ranges(
-    {name: (min(losses[name]), sum(losses[name]) / 3, max(losses[name])) for name in order},
+    {name: (min(three), sum(three) / 3, max(three)) for name, three in losses.items()},
     xlabel="loss on new sentences (nats)",
     title="More heads, a lower loss; mixed up, four are worse than one",
-    alt="; ".join(f"{name}: " + ", ".join(f"{loss:.2f}" for loss in losses[name])
-                  for name in order),
+    alt="; ".join(f"{name}: " + ", ".join(f"{loss:.2f}" for loss in three) for name, three in losses.items()),
 )
 
 # %% [markdown]

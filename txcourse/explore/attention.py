@@ -117,7 +117,8 @@ def heads(
     """
     weights = weights[None] if weights.dim() == 3 else weights
     data = _numbered(weights, rows, columns, first)
-    still = _lines(weights[0, 0], rows, columns, f"head {first}" + (f" of layer {first}" if len(weights) > 1 else ""))
+    layer, head = (first + count - 1 for count in weights.shape[:2])  # the last ones; the view opens with the first
+    still = _lines(weights[-1, -1], rows, columns, f"head {head}" + (f" of layer {layer}" if len(weights) > 1 else ""))
     return View(still, "heads", data, title=title, uses=["words"])
 
 
