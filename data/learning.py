@@ -32,8 +32,9 @@ def runs(names: dict) -> dict:
         },
         "cause": {
             "moments first": {3e-3: post | {"schedule": names["moments_first"]}},
-            "last blocks slower": {3e-3: post | {"make": names["last_slower"]}},
-            "first blocks slower": {3e-3: post | {"make": names["first_slower"]}},
+            "last blocks slower": {3e-3: post | {"make": partial(names["slower"], first=4, end=6)}},
+            "middle blocks slower": {3e-3: post | {"make": partial(names["slower"], first=2, end=4)}},
+            "first blocks slower": {3e-3: post | {"make": partial(names["slower"], first=0, end=2)}},
         },
         "adam": {
             "Adam": {1e-2: ours("adam", 0.999)},
