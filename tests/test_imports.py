@@ -14,7 +14,7 @@ LIGHT = {"torch", "numpy", "einops", "jaxtyping"}
 MAY_IMPORT = {
     "attention": {"attention", "hints"},
     "layers": {"layers", "attention", "hints"},
-    "models": {"models", "layers", "attention", "labels"},
+    "models": {"models", "layers", "attention", "labels", "hints"},
 }
 INSIDE_FUNCTIONS = {  # files, too, that only a function imports
     "compare.py": {"transformers"},

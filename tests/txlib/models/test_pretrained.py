@@ -534,6 +534,55 @@ def test_dtype_and_device(tmp_path):
     assert {t.dtype for t in load_file(tmp_path / "again/model.safetensors").values()} == {torch.bfloat16}
 
 
+OLD_YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+OLD_LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 3.0, 4.0]}
+OLD_ENTRIES = {
+    "llama": {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
+    "mistral": {},
+    "qwen2": {
+        "rope_theta": 1e6,
+        "rope_scaling": OLD_YARN,
+        "use_sliding_window": True,
+        "sliding_window": 8,
+        "max_window_layers": 2,
+    },
+    "qwen3": {"rope_theta": 1e6, "sliding_window": None},
+    "qwen3_moe": {"decoder_sparse_step": 2, "use_sliding_window": True, "sliding_window": 8},
+    "gemma2": {"hidden_act": "gelu_pytorch_tanh"},
+    "gemma3_text": {
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 500.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "sliding_window": 8,
+        "sliding_window_pattern": 3,
+    },
+    "olmo2": {"rope_theta": 5e5},
+    "olmo3": {"rope_theta": 1e5, "rope_scaling": {**OLD_YARN, "rope_type": "yarn", "attention_factor": 1.2}},
+    "smollm3": {"rope_theta": 5e6, "no_rope_layer_interval": 2},
+    "phi3": {
+        "rope_theta": 500.0,
+        "partial_rotary_factor": 0.75,
+        "rope_scaling": OLD_LONGROPE,
+        "original_max_position_embeddings": 16,
+    },
+    "seed_oss": {"rope_theta": 1e7, "rope_scaling": {"rope_type": "default"}},
+    "granite": {"attention_multiplier": 0.5},
+    "gpt_neox": {"rotary_pct": 0.5, "rotary_emb_base": 500, "num_key_value_heads": None},
+    "gpt_oss": {"rope_theta": 150_000, "rope_scaling": {**OLD_YARN, "rope_type": "yarn", "truncate": False}},
+}
+
+
+@pytest.mark.parametrize("model_type", OLD_ENTRIES)
+def test_older_entries_and_missing_ones_are_read_as_transformers_does(model_type):
+    """Files on the hub from before `rope_parameters`: we read the same in what transformers makes of them."""
+    settings = {**TODAY, "num_hidden_layers": 4, **OLD_ENTRIES[model_type]}
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        del settings[name]
+    theirs = type(transformers.AutoConfig.for_model(model_type))(**settings)
+    complete = json.loads(theirs.to_json_string(use_diff=False))
+    assert FAMILIES[model_type].read(settings) == FAMILIES[model_type].read(complete)
+
+
 @torch.no_grad()
 def test_files_of_a_base_and_of_old_versions(tmp_path):
     """gpt2 on the hub has no prefix and masks as buffers; bert-base-uncased has gamma, beta and two heads."""

@@ -12,7 +12,7 @@ HF_LAYER = "gpt_neox.layers.{}."
 def read_position(settings: Settings) -> dict[str, Any]:
     """Return the positions, also of the older names."""
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    base = settings.get("rotary_emb_base", 10_000.0)
+    base = float(settings.get("rotary_emb_base", 10_000.0))
     return {"block.position": read_rope(rope, settings, base, settings.get("rotary_pct", 0.25))}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from txlib.attention import LayerContext, sliding_window
+from txlib.attention.masks import SlidingWindow
 from txlib.layers import BlockConfig, LongRotaryScaling, RotaryConfig, RotaryScaling, YarnScaling
 from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, head_width, same
 from txlib.models.gpt import GPT, GPTConfig
@@ -13,7 +14,12 @@ Entry = Setting | Translation
 
 
 def sizes(
-    *, eps: float, head_dim: int | None = None, tied: bool = False, ids: tuple[int | None, int | None, int | None]
+    *,
+    eps: float,
+    head_dim: int | None = None,
+    tied: bool = False,
+    dropout: float = 0.0,
+    ids: tuple[int | None, int | None, int | None],
 ) -> tuple[Entry, ...]:
     """Return the settings that all of these decoders have, with the defaults in which they differ.
 
@@ -30,7 +36,7 @@ def sizes(
         Setting("num_hidden_layers", "layers"),
         Setting("max_position_embeddings", "max_length"),
         Setting("rms_norm_eps", "block.norm.eps", eps),
-        Setting("attention_dropout", "block.attention.dropout", 0.0),
+        Setting("attention_dropout", "block.attention.dropout", dropout),
         Setting("tie_word_embeddings", "tie_embeddings", tied),
         Setting("initializer_range", "init_std", 0.02),
         Setting("bos_token_id", "bos_id", bos, null=True),
@@ -91,10 +97,11 @@ def read_rope(rope: Settings, settings: Settings, base: float, fraction: float =
         ValueError: for an unsupported scaling.
     """
     kind = rope.get("rope_type", rope.get("type", "default"))
+    kind = "longrope" if kind == "su" else kind  # its first name
     if kind != "default" and kind not in ROPES:
         raise ValueError(f"rope_type={kind!r} is not supported, only default, {', '.join(ROPES)}")
     return RotaryConfig(
-        base=rope.get("rope_theta", settings.get("rope_theta", base)),
+        base=float(rope.get("rope_theta", settings.get("rope_theta", base))),
         layout="half",
         scaling=None if kind == "default" else read_scaling(kind, rope, settings),
         fraction=rope.get("partial_rotary_factor", settings.get("partial_rotary_factor", fraction)),
@@ -192,8 +199,7 @@ def window(width: int | None) -> Any:
 
 def width_of(masks: Sequence[Any], default: int | None = None) -> int | None:
     """Return `sliding_window` for the first of these masks that is a window."""
-    widths = (mask.radius + 1 for mask in masks if getattr(mask, "kind", None) == "sliding_window")
-    return next(widths, default)
+    return next((mask.radius + 1 for mask in masks if isinstance(mask, SlidingWindow)), default)
 
 
 def window_of_all(default: int | None) -> Translation:
@@ -248,8 +254,8 @@ def layer_types(every: int, width: int) -> Translation:
     return Translation(read, write)
 
 
-def layer_types_and_rotary(every: int, base: float, local_base: float) -> tuple[Translation, ...]:
-    """Return the translations of `layer_types` with rotary positions of their own in layers with a window.
+def layer_types_and_rotary(every: int, base: float, local_base: float) -> Translation:
+    """Return the translation of `layer_types` with rotary positions of their own in layers with a window.
 
     Args:
         base, local_base: defaults of θ in layers that see all, and in the others.
@@ -275,13 +281,13 @@ def layer_types_and_rotary(every: int, base: float, local_base: float) -> tuple[
     def write(config: GPTConfig) -> dict[str, Any]:
         blocks = blocks_of(config)
         position = config.block.position
-        locals_ = [block.position for block in blocks if block.attention.mask is not None] or [position]
-        if not isinstance(position, RotaryConfig) or not isinstance(locals_[0], RotaryConfig):
+        local = next((block.position for block in blocks if block.attention.mask is not None), position)
+        if not isinstance(position, RotaryConfig) or not isinstance(local, RotaryConfig):
             return types.write(config)
-        rope = dict(zip(KINDS, (write_rope(position), write_rope(locals_[0])), strict=True))
+        rope = {KINDS[0]: write_rope(position), KINDS[1]: write_rope(local)}
         return {**types.write(config), "rope_parameters": rope}
 
-    return (Translation(read, write),)
+    return Translation(read, write)
 
 
 # Tensors --------------------------------------------------------------------------------------------------------------

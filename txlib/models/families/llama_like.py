@@ -174,7 +174,7 @@ SEED_OSS = like_llama(
     "seed_oss",
     "SeedOss",
     (
-        *settings(base=1e4, eps=1e-6, head_dim=128, ids=(0, 2, 1)),
+        *settings(base=1e4, eps=1e-6, head_dim=128, dropout=0.1, ids=(0, 2, 1)),
         Translation(read_biases, write_biases),
         NETWORK_BIAS,
     ),
@@ -227,7 +227,7 @@ OLMO3 = like_llama(
         *sizes(eps=1e-5, ids=(None, 50_279, 1)),
         WIDTH,
         ACTIVATION,
-        *layer_types_and_rotary(4, 5e5, 5e5),
+        layer_types_and_rotary(4, 5e5, 5e5),
         ATTENTION_BIAS,
     ),
     OLMO_NAMES,
@@ -284,7 +284,7 @@ GEMMA3 = like_llama(
     "Gemma3",
     (
         *GEMMA_SETTINGS,
-        *layer_types_and_rotary(6, 1e6, 1e4),
+        layer_types_and_rotary(6, 1e6, 1e4),
         Setting("final_logit_softcapping", "logit_softcap", None),
     ),
     (*GEMMA_NAMES, *QK_NORMS),
