@@ -25,7 +25,7 @@ def delta_rule(
     β = 1 the state then returns v_t for k_t. With β = 0 nothing is written.
 
     What a chunk writes solves a triangular system, as each key also reads what the earlier ones of the chunk have
-    written (Yang et al. 2024, §3.2). With these values the rest is `running_sums`.
+    written (Yang et al. 2024b, §3.2). With these values the rest is `running_sums`.
 
     Args:
         beta: between 0 and 1, how much of the difference is written.

@@ -129,7 +129,7 @@ class Decay(nn.Module):
 
 
 class GatedDeltaNet(StateMixer):
-    """The delta rule as a layer: DeltaNet (Yang et al. 2024), or with a decay Gated DeltaNet (Yang et al. 2025, §3.3).
+    """The delta rule as a layer: DeltaNet (Yang et al. 2024b), or with a decay Gated DeltaNet (Yang et al. 2025, §3.4).
 
     Keys and queries have length 1, β = sigmoid(W x). Each head's output is normalized, and filtered by SiLU(W x) where
     there is an output gate.

@@ -1,4 +1,4 @@
-"""DeepSeek-V3: latent attention, and experts besides one that all tokens use (DeepSeek-AI 2024)."""
+"""DeepSeek-V3: latent attention, and experts besides one that all tokens use (DeepSeek-AI 2024b)."""
 
 from dataclasses import replace
 from typing import Any
