@@ -6,7 +6,11 @@ from torch import nn
 
 from txlib.layers.embedding import TokenEmbedding
 
-LAST_IN_SUBLAYER = ("attention.output", "down_proj")  # the layers whose output is added to the residual stream
+LAST_IN_SUBLAYER = (
+    "attention.output",
+    "out_proj",
+    "down_proj",
+)  # the layers whose output is added to the residual stream
 
 
 def initialize_block(block: nn.Module, *, zero_output: bool) -> None:

@@ -162,20 +162,22 @@ class GatedDeltaNet(StateMixer):
         self.widths = key_heads * head_dim, key_heads * head_dim, heads * value_dim
         super().__init__(sum(self.widths), kernel, bias=False)
         self.heads, self.head_dim, self.value_dim, self.chunk = heads, head_dim, value_dim, chunk
-        self.query, self.key, self.value = (nn.Linear(d_model, width, bias=False) for width in self.widths)
-        self.beta = nn.Linear(d_model, heads, bias=False)
-        self.dt = nn.Linear(d_model, heads, bias=False) if gated else None
+        widths = dict(zip(("query", "key", "value"), self.widths, strict=True)) | {"beta": heads}
+        widths |= ({"dt": heads} if gated else {}) | ({"gate": heads * value_dim} if output_gate else {})
+        self.in_proj = nn.ModuleDict({name: nn.Linear(d_model, width, bias=False) for name, width in widths.items()})
         self.decay = Decay(heads) if gated else None
         self.norm = RMSNorm(value_dim, eps=eps)
-        self.gate = nn.Linear(d_model, heads * value_dim, bias=False) if output_gate else None
-        self.output = nn.Linear(heads * value_dim, d_model, bias=False)
+        self.out_proj = nn.Linear(heads * value_dim, d_model, bias=False)
 
     def mix(self, x, real, state):
-        joined, past = self.convolve(torch.cat([self.query(x), self.key(x), self.value(x)], -1), real, state[1:])
-        beta = at_least_float32(self.beta(x)).sigmoid()  # (batch, length, heads)
+        inputs = {name: layer(x) for name, layer in self.in_proj.items()}
+        joined, past = self.convolve(
+            torch.cat([inputs[name] for name in ("query", "key", "value")], -1), real, state[1:]
+        )
+        beta = at_least_float32(inputs["beta"]).sigmoid()  # (batch, length, heads)
         if real is not None:
             beta = beta.masked_fill(~real[..., None], 0.0)
-        fade = None if self.dt is None or self.decay is None else self.decay(self.dt(x), real)[1]
+        fade = None if self.decay is None else self.decay(inputs["dt"], real)[1]
         with without_autocast(x):
             q, k, v = (at_least_float32(part) for part in joined.split(self.widths, dim=-1))
             q, k = (for_each_head(unit(split(part, self.head_dim)), self.heads) for part in (q, k))
@@ -189,9 +191,9 @@ class GatedDeltaNet(StateMixer):
                 chunk=self.chunk,
             )
         out = self.norm(out.transpose(1, 2)).flatten(2).to(x.dtype)  # (batch, length, heads · value_dim)
-        if self.gate is not None:
-            out = out * F.silu(self.gate(x))
-        return self.output(out), (last, *past)
+        if "gate" in inputs:
+            out = out * F.silu(inputs["gate"])
+        return self.out_proj(out), (last, *past)
 
 
 class Mamba2(StateMixer):
@@ -228,16 +230,21 @@ class Mamba2(StateMixer):
         super().__init__(sum(self.widths), kernel, bias=convolution_bias)
         self.heads, self.head_dim, self.state_dim, self.groups = heads, head_dim, state_dim, groups
         self.eps, self.chunk = eps, chunk
-        self.value, self.key, self.query = (nn.Linear(d_model, width, bias=bias) for width in self.widths)
-        self.dt = nn.Linear(d_model, heads, bias=bias)
+        widths = dict(zip(("value", "key", "query"), self.widths, strict=True)) | {
+            "dt": heads,
+            "gate": heads * head_dim,
+        }
+        self.in_proj = nn.ModuleDict({name: nn.Linear(d_model, width, bias=bias) for name, width in widths.items()})
         self.decay, self.D = Decay(heads), nn.Parameter(torch.ones(heads))
-        self.gate = nn.Linear(d_model, heads * head_dim, bias=bias)
         self.norm = RMSNorm(heads * head_dim, eps=eps)
-        self.output = nn.Linear(heads * head_dim, d_model, bias=bias)
+        self.out_proj = nn.Linear(heads * head_dim, d_model, bias=bias)
 
     def mix(self, x, real, state):
-        joined, past = self.convolve(torch.cat([self.value(x), self.key(x), self.query(x)], -1), real, state[1:])
-        step, fade = self.decay(self.dt(x), real)
+        inputs = {name: layer(x) for name, layer in self.in_proj.items()}
+        joined, past = self.convolve(
+            torch.cat([inputs[name] for name in ("value", "key", "query")], -1), real, state[1:]
+        )
+        step, fade = self.decay(inputs["dt"], real)
         with without_autocast(x):
             v, k, q = (at_least_float32(part) for part in joined.split(self.widths, dim=-1))
             v = split(v, self.head_dim)
@@ -245,10 +252,10 @@ class Mamba2(StateMixer):
             before = state[0] if state else None
             out, last = running_sums(q, k, step[..., None] * v, 0, fade=fade, state=before, chunk=self.chunk)
             out = out + self.D[:, None, None] * v
-        out = out.transpose(1, 2).flatten(2) * F.silu(self.gate(x))  # (batch, length, heads · head_dim)
+        out = out.transpose(1, 2).flatten(2) * F.silu(inputs["gate"])  # (batch, length, heads · head_dim)
         grouped = out.unflatten(-1, (self.groups, -1))
         out = F.rms_norm(grouped, grouped.shape[-1:], eps=self.eps).flatten(-2) * self.norm.weight
-        return self.output(out.to(x.dtype)), (last, *past)
+        return self.out_proj(out.to(x.dtype)), (last, *past)
 
 
 def split(x: Float[Tensor, "batch length joined"], width: int) -> Float[Tensor, "batch heads length {width}"]:

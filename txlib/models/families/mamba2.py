@@ -6,7 +6,7 @@ from typing import Any
 from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, same
 from txlib.models.gpt import GPT, GPTConfig
 
-MIXER = "decoder.layers.{}.self_attention."
+IN_PROJ = "decoder.layers.{}.self_attention.in_proj."
 NO_LIMIT = 2**20  # positions; the state has the same size for any number
 STEP_LIMITS = (0.0, math.inf)
 
@@ -80,10 +80,11 @@ MAMBA2 = Family(
             ("mixer", "self_attention.decay"),
             ("mixer.conv1d", "self_attention.convolution"),
             ("mixer.norm", "self_attention.norm"),
-            ("mixer.out_proj", "self_attention.output"),
+            ("mixer.out_proj", "self_attention.out_proj"),
         ),
         Name(
-            "backbone.layers.{}.mixer.in_proj", tuple(MIXER + name for name in ("gate", "value", "key", "query", "dt"))
+            "backbone.layers.{}.mixer.in_proj",
+            tuple(IN_PROJ + name for name in ("gate", "value", "key", "query", "dt")),
         ),
         Name("lm_head", ("output",)),
     ),
