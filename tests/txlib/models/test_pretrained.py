@@ -269,6 +269,35 @@ DECODERS |= {
             attention_bias=True,
             rope_interleave=False,
             norm_topk_prob=False,
+            rope_parameters={**YARN, "mscale": 0.9, "mscale_all_dim": 0.7},
+        ),
+    ),
+}
+QWEN3_NEXT = {
+    **LLAMA,
+    "num_hidden_layers": 2,  # with more of these weights, both libraries are 5e-5 from the result in 64 bits
+    "full_attention_interval": 2,
+    "head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 5,
+    "moe_intermediate_size": 12,
+    "shared_expert_intermediate_size": 10,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+}
+DECODERS |= {
+    "qwen3_next": lambda: ("Qwen3NextForCausalLM", transformers.Qwen3NextConfig(**QWEN3_NEXT)),
+    "qwen3_next-in-turns": lambda: (
+        "Qwen3NextForCausalLM",
+        transformers.Qwen3NextConfig(
+            **QWEN3_NEXT,
+            layer_types=["full_attention", "linear_attention"],
+            mlp_only_layers=[0],
+            linear_conv_kernel_dim=3,
+            norm_topk_prob=False,
+            partial_rotary_factor=0.5,
         ),
     ),
 }

@@ -104,6 +104,20 @@ def test_families_of_today_have_as_many(model_type):
     assert one + (settings["num_hidden_layers"] - 1) * (two - one) == count
 
 
+def test_mamba2_and_deepseek_v3_have_as_many():
+    """state-spaces/mamba2-130m and -2.7b exactly; the 671 billion that the report on DeepSeek-V3 prints."""
+    for width, heads, layers, count in (768, 24, 24, 128_989_632), (2560, 80, 64, 2_702_599_680):
+        settings = {"vocab_size": 50288, "hidden_size": width, "num_heads": heads, "n_groups": 1}
+        settings |= {"num_hidden_layers": layers, "tie_word_embeddings": True}
+        assert count_parameters(FAMILIES["mamba2"].read(settings)) == count
+    settings = {"vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048}
+    settings |= {"num_attention_heads": 128, "n_routed_experts": 256}
+    four, five = (
+        count_parameters(FAMILIES["deepseek_v3"].read({**settings, "num_hidden_layers": layers})) for layers in (4, 5)
+    )
+    assert four + 57 * (five - four) == pytest.approx(671e9, rel=1e-4)
+
+
 @pytest.mark.parametrize("name", GPT3)
 def test_gpt3_has_what_its_paper_prints(name):
     count, row = count_parameters(GPT3[name]), GPT3_PRINTED[name]

@@ -1,9 +1,10 @@
 """DeepSeek-V3: latent attention, and experts besides one that all tokens use (DeepSeek-AI 2024b)."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
-from txlib.layers import LatentConfig, MixtureConfig
+from txlib.layers import LatentConfig, MixtureConfig, RotaryConfig
 from txlib.layers.position import RotaryLayout
 from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, same
 from txlib.models.families.llama import ACTIVATION, FREQUENCIES, IMPLIED, read_rope, rotary
@@ -15,22 +16,27 @@ NETWORK = ("gate_proj", "gate_proj"), ("up_proj", "up_proj"), ("down_proj", "dow
 
 
 def read_position(settings: Settings) -> dict[str, Any]:
-    """Return the positions.
-
-    Raises:
-        ValueError: for larger scores together with YaRN.
-    """
+    """Return the positions, and the factor of scores where YaRN enlarges them."""
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    if rope.get("mscale_all_dim"):
-        raise ValueError(f"mscale_all_dim={rope['mscale_all_dim']} of rope_parameters is not supported, only 0")
     layout: RotaryLayout = "interleaved" if settings.get("rope_interleave", True) else "half"
-    return {"block.position": replace(read_rope(rope, settings, 10_000.0), layout=layout)}
+    position = replace(read_rope(rope, settings, 10_000.0), layout=layout)
+    scale = None
+    if rope.get("mscale_all_dim") and position.scaling is not None:
+        width = settings.get("qk_nope_head_dim", 128) + settings.get("qk_rope_head_dim", 64)
+        scale = (1 + 0.1 * rope["mscale_all_dim"] * math.log(rope["factor"])) ** 2 / width**0.5
+    return {"block.position": position, "block.attention.scale": scale}
 
 
 def write_position(config: GPTConfig) -> dict[str, Any]:
     """Return the same entries."""
-    layout = getattr(config.block.position, "layout", "interleaved")
-    return {**rotary(10_000.0).write(config), "rope_interleave": layout == "interleaved"}
+    position, scale = config.block.position, config.block.attention.scale
+    entries = rotary(10_000.0).write(config)
+    if isinstance(position, RotaryConfig) and position.scaling is not None and scale is not None:
+        width = config.block.head_dim + (getattr(config.block.mixer, "rotary_dim", None) or 0)
+        larger = (scale * width**0.5) ** 0.5 - 1
+        factor = getattr(position.scaling, "factor", 1)
+        entries["rope_parameters"]["mscale_all_dim"] = round(larger / (0.1 * math.log(factor)), 6)
+    return {**entries, "rope_interleave": getattr(position, "layout", "interleaved") == "interleaved"}
 
 
 def read_widths(settings: Settings) -> dict[str, Any]:

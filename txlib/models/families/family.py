@@ -152,8 +152,20 @@ class Experts(Layout):
         return (expert[i::together] for expert in experts for i in range(together))
 
 
-BY_HEAD = Grouped(lambda config: config.block.attention.heads)
-LAYOUTS = {"same": Layout(), "transposed": Transposed(), "row": Row(), "by_head": BY_HEAD, "experts": Experts()}
+def key_heads_of(config: Any) -> int:
+    """Return the number of key heads of the layers that keep a state."""
+    mixers = (options.get("mixer") for options in (*config.block.layer_pattern, vars(config.block)))
+    return next(mixer.key_heads for mixer in mixers if hasattr(mixer, "key_heads"))
+
+
+LAYOUTS = {
+    "same": Layout(),
+    "transposed": Transposed(),
+    "row": Row(),
+    "by_head": Grouped(lambda config: config.block.attention.heads),
+    "by_key_head": Grouped(key_heads_of),
+    "experts": Experts(),
+}
 
 
 @dataclass(frozen=True)

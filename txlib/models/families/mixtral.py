@@ -82,16 +82,16 @@ MIXTRAL = Family(
 )
 
 
-def read_dense_layers(settings: Settings) -> dict[str, Any]:
-    """Return the pattern: layers with one wide network instead of experts."""
+def networks_of(settings: Settings) -> list[dict[str, Any]]:
+    """Return the options of each layer that has one wide network instead of experts; the others have none."""
     step, only = settings.get("decoder_sparse_step", 1), settings.get("mlp_only_layers") or []
     dense = {"experts": None, "d_ff": settings.get("intermediate_size", 6144)}
     layers = range(settings["num_hidden_layers"])
-    return {"block.layer_pattern": shortest([dense if i in only or (i + 1) % step else {} for i in layers])}
+    return [dense if i in only or (i + 1) % step else {} for i in layers]
 
 
 def write_dense_layers(config: GPTConfig) -> dict[str, Any]:
-    """Return the entries of `read_dense_layers`."""
+    """Return the entries that `networks_of` reads."""
     networks = [block.ffn for block in blocks_of(config)]
     dense = [i for i, network in enumerate(networks) if not hasattr(network, "experts")]
     width = networks[dense[0]].d_ff if dense else config.block.ffn.d_ff
@@ -121,7 +121,7 @@ QWEN3_MOE = Family(
         rotary(1e4),
         ATTENTION_BIAS,
         Translation(read_window, write_window),
-        Translation(read_dense_layers, write_dense_layers),
+        Translation(lambda settings: {"block.layer_pattern": shortest(networks_of(settings))}, write_dense_layers),
         Setting("moe_intermediate_size", "block.ffn.d_ff", 768),
         Setting("num_experts", "block.ffn.experts", lambda settings: settings.get("num_local_experts", 128)),
         Setting("num_experts_per_tok", "block.ffn.top_k", 8),

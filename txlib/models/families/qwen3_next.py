@@ -1,4 +1,4 @@
-"""Qwen3-Next: three layers with a state, then one of gated attention; experts besides one of all tokens (Qwen Team 2025)."""
+"""Qwen3-Next: three layers with a state, then one of gated attention; experts and a shared one (Qwen Team 2025)."""
 
 from typing import Any
 
