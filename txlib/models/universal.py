@@ -233,7 +233,7 @@ class Recurrence(nn.Module):
         running = torch.ones_like(x[..., 0], dtype=torch.bool) if real is None else real  # (batch, length)
         sum_p = torch.zeros_like(x[..., 0], dtype=torch.promote_types(x.dtype, torch.float32))  # (batch, length)
         steps, remainder = torch.zeros_like(running, dtype=torch.long), torch.zeros_like(sum_p)
-        with sharing(mask, memory_mask, self.layers[0].self_attention.mask):
+        with sharing(mask, memory_mask, getattr(self.layers[0].self_attention, "mask", None)):
             for t in range(1, self.steps + 1):
                 read = self.signal(self.locate(state, past, position_ids), t)  # (batch, length, d_model)
                 if cache is not None:
