@@ -213,7 +213,7 @@ def test_states_are_in_32_bits():
             lambda: (
                 make(DeltaConfig()).decoder.layers[0].self_attention(torch.randn(1, 5, 32), causal(), KeyValueCache())
             ),
-            "GatedDeltaNet keeps a state, not keys and values: give a StateCache instead of a KeyValueCache",
+            "GatedDeltaNet keeps a state, not keys and values: give a StateCache, not a KeyValueCache",
         ),
         (lambda: BlockConfig.of_sizes(32, 4, -1), "d_ff=-1 must be at least 1"),
         (lambda: check_mixer(DeltaConfig(), exceptions={"x": ""}), "unknown rule 'x'; choose from 'no leak"),
