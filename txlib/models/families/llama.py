@@ -180,7 +180,7 @@ def rotary(base: float, fraction: float = 1.0) -> Translation:
 # Layers that differ ---------------------------------------------------------------------------------------------------
 
 
-def blocks_of(config: GPTConfig) -> list[BlockConfig]:
+def blocks_of(config: Any) -> list[BlockConfig]:
     """Return the config of each layer."""
     return [config.block.of_layer(LayerContext(number, config.layers)) for number in range(config.layers)]
 

@@ -9,61 +9,50 @@ from txlib.models import bert, modernbert
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.families.bert import TIED, describe, labels
 from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, same
+from txlib.models.families.llama import (
+    ATTENTION_BIAS,
+    GATED_ACTIVATIONS,
+    KINDS,
+    NETWORK_BIAS,
+    blocks_of,
+    kinds_of,
+    read_rope,
+    shortest,
+    write_rope,
+)
 
-FULL, LOCAL = "full_attention", "sliding_attention"
-BASES = {FULL: ("global_rope_theta", 160_000.0), LOCAL: ("local_rope_theta", 10_000.0)}  # older entries, and defaults
-ACTIVATIONS = {
-    "gelu": "geglu",
-    "gelu_pytorch_tanh": "geglu_tanh",
-    "gelu_new": "geglu_tanh",
-    "silu": "swiglu",
-    "relu": "reglu",
-}  # Hugging Face's name → txlib's, with a gate
+BASES = (("global_rope_theta", 160_000.0), ("local_rope_theta", 10_000.0))  # older entries and defaults, as in `KINDS`
+ACTIVATIONS = {**GATED_ACTIVATIONS, "relu": "reglu"}
 
 
 def read_layers(settings: Settings) -> dict[str, Any]:
-    """Return each layer's mask and rotary positions, from the newer or the older entries.
-
-    Raises:
-        ValueError: for an unknown kind of layer, another number of them, and an unsupported scaling.
-    """
-    layers, every = settings["num_hidden_layers"], settings.get("global_attn_every_n_layers", 3)
-    kinds = settings.get("layer_types") or [LOCAL if number % every else FULL for number in range(layers)]
-    if len(kinds) != layers or not set(kinds) <= BASES.keys():
-        raise ValueError(f"layer_types={kinds!r} is not supported, only {layers} of {FULL} and {LOCAL}")
+    """Return each layer's mask and rotary positions, from the newer or the older entries."""
+    every, rope = settings.get("global_attn_every_n_layers", 3), settings.get("rope_parameters") or {}
+    positions = [
+        read_rope(rope.get(kind) or settings.get("rope_scaling") or {}, settings, settings.get(name, default))
+        for kind, (name, default) in zip(KINDS, BASES, strict=True)
+    ]
     mask = sliding_window(settings.get("local_attention", 128) // 2)
-    options = {FULL: {"position": rotary(settings, FULL)}, LOCAL: {"position": rotary(settings, LOCAL), "mask": mask}}
-    return {"block.layer_pattern": tuple(options[kind] for kind in kinds)}
-
-
-def rotary(settings: Settings, kind: str) -> RotaryConfig:
-    """Return the positions of one kind of layer."""
-    rope = (settings.get("rope_parameters") or {}).get(kind) or {}
-    if rope.get("rope_type", "default") != "default" or settings.get("rope_scaling"):
-        raise ValueError(f"rope_parameters={rope!r} is not supported, only rope_type 'default'")
-    name, default = BASES[kind]
-    base: float = rope.get("rope_theta") or settings.get(name, default)
-    return RotaryConfig(base=base, layout="half")
+    local = {"mask": mask} if positions[0] == positions[1] else {"mask": mask, "position": positions[1]}
+    kinds = kinds_of(settings, lambda number: number % every != 0)
+    return {
+        "block.position": positions[0],
+        "block.layer_pattern": shortest([local if kind else {} for kind in kinds]),
+    }
 
 
 def write_layers(config: EncoderConfig) -> dict[str, Any]:
-    """Return each layer's kind, the window, and the rotary positions of both kinds.
-
-    Raises:
-        ValueError: for layers with other differences.
-    """
-    pattern, kinds = config.block.layer_pattern, []
-    rope = {kind: {"rope_type": "default", "rope_theta": default} for kind, (_, default) in BASES.items()}
-    entries: dict[str, Any] = {}
-    for options in pattern:
-        mask, position = options.get("mask"), options.get("position")
-        if not isinstance(position, RotaryConfig) or not (mask is None or isinstance(mask, SlidingWindow)):
-            raise ValueError(f"modernbert has rotary layers with or without a window, not {options}")
-        kinds.append(FULL if mask is None else LOCAL)
-        rope[kinds[-1]]["rope_theta"] = position.base
-        if mask is not None:
-            entries["local_attention"] = 2 * mask.radius
-    return {**entries, "layer_types": kinds, "rope_parameters": rope}
+    """Return each layer's kind, the window, and the rotary positions of both kinds; none for other positions."""
+    blocks, position = blocks_of(config), config.block.position
+    local: list[Any] = [block for block in blocks if isinstance(block.attention.mask, SlidingWindow)]
+    if not isinstance(position, RotaryConfig):
+        return {}
+    entries: dict[str, Any] = {"layer_types": [KINDS[block in local] for block in blocks]}
+    rope = {KINDS[0]: write_rope(position)}
+    for block in local[:1]:
+        entries["local_attention"] = 2 * block.attention.mask.radius
+        rope[KINDS[1]] = write_rope(block.position)
+    return {**entries, "rope_parameters": rope}
 
 
 MODERNBERT = Family(
@@ -83,13 +72,7 @@ MODERNBERT = Family(
             modernbert.ModernBertForMultipleChoice, fixed={"classifier_pooling": "cls"}
         ),
     },
-    implied={
-        "block.norm.placement": "pre",
-        "block.position.type": "rotary",
-        "block.position.layout": "half",
-        "segments": 0,
-        "first_norm": False,
-    },
+    implied={"block.norm.placement": "pre", "segments": 0, "first_norm": False},
     settings=(
         Setting("vocab_size", "vocab_size"),
         Setting("hidden_size", "block.d_model"),
@@ -99,8 +82,8 @@ MODERNBERT = Family(
         Setting("max_position_embeddings", "max_length", 8192),
         Setting("norm_eps", "block.norm.eps", 1e-5),
         Setting("norm_bias", "block.norm.bias", False),
-        Setting("attention_bias", "block.attention.bias", False, words={True: True, False: False}),
-        Setting("mlp_bias", "block.ffn.bias", False),
+        ATTENTION_BIAS,
+        NETWORK_BIAS,
         Setting("classifier_bias", "block.ffn.bias", False),
         Setting("hidden_activation", "block.ffn.activation", "gelu", words=ACTIVATIONS),
         Setting("classifier_activation", "block.ffn.activation", "gelu", words=ACTIVATIONS),
