@@ -72,10 +72,11 @@ def load_pretrained(
         except (AttributeError, TypeError, ValueError) as error:
             raise PretrainedError(f"{folder / CONFIG}: {error}") from None
         entries = list(family.table(model, bare=weights.bare))
-        weights.check({name for name, _, _ in entries}, config)
         shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-        for hf, layout, names in entries:  # before the first tensor is read
-            weights.check_shape(hf, LAYOUTS[layout].shape([shapes[name] for name in names], config))
+        expected = {
+            hf: LAYOUTS[layout].shape([shapes[name] for name in names], config) for hf, layout, names in entries
+        }
+        weights.check(expected, config)
         model = with_memory(model, lambda: head.model(config, **arguments), device)
         model = model.to(dtype or weights.read(entries[0][0]).dtype)
         parameters = model.state_dict()

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from txlib.models.families import Family
+from txlib.models.families.family import Shape
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
@@ -47,41 +49,55 @@ class Weights:
             name = name.replace(old, new)
         return name
 
-    def check(self, needed: set[str], config: Any) -> None:
-        """Refuse missing tensors, and unknown ones: others may only be of the family's other heads, or ignored.
+    def check(self, expected: Mapping[str, Shape], config: Any) -> None:
+        """Compare names and shapes with the model's before its tensors are read.
+
+        Others may only be of the family's other heads, ignored, or equal to the family's constants.
+
+        Args:
+            expected: the shape of each tensor of the model.
 
         Raises:
-            PretrainedError: naming tensors that are missing, unknown, or differ from the family's constants.
+            PretrainedError: naming tensors that are missing or unknown, then those of another shape.
         """
-        missing = sorted(needed - self.stored.keys())
-        if missing:
-            raise PretrainedError(f"{self.where} lacks {some(missing)}; copy it again, or correct {CONFIG}")
-        heads = [re.escape(name.hf) + r"(\.\w+)?" for name in self.family.all_names() if "{}" not in name.hf]
-        harmless = re.compile("|".join((*heads, *self.family.ignored)))
-        unknown = []
-        for name in sorted(self.stored.keys() - needed):
-            full_name = self.family.prefix + name if self.bare else name
-            constants = self.family.constants.items()
-            constant = next((make for pattern, make in constants if re.fullmatch(pattern, full_name)), None)
-            if constant is not None:
-                self.check_constant(name, constant(config))
-            elif not harmless.fullmatch(name) and not harmless.fullmatch(full_name):
-                unknown.append(name)
-        if unknown:
+        others = sorted(self.stored.keys() - expected.keys())
+        constants = {name: make(config) for name in others if (make := self.constant(name))}
+        missing = sorted(expected.keys() - self.stored.keys())
+        unknown = [name for name in others if name not in constants and not self.harmless(name)]
+        if missing or unknown:
+            problems = [f"lacks {some(missing)}"] if missing else []
+            kind = self.family.model_type
+            problems += [f"holds {some(unknown)}, which a {kind} of this {CONFIG} does not have"] if unknown else []
+            raise PretrainedError(f"{self.where} {' and '.join(problems)}; copy it again, or correct {CONFIG}")
+        wrong = [(name, shape) for name, shape in expected.items() if self.shape(name) != shape]
+        if wrong:
+            name, shape = wrong[0]
+            more = f", and so on for {len(wrong) - 1} more" if len(wrong) > 1 else ""
             raise PretrainedError(
-                f"{self.where} holds {some(unknown)}, which a {self.family.model_type} of this {CONFIG} does not have"
+                f"{self.file(name)}: {name} has shape {self.shape(name)}, {CONFIG} asks for {shape}{more}; correct it"
             )
+        for name, constant in constants.items():
+            self.check_constant(name, constant)
 
-    def check_shape(self, name: str, expected: tuple[int, ...]) -> None:
-        """Refuse a tensor of another shape than the config's.
+    def constant(self, name: str) -> Callable[[Any], Tensor] | None:
+        """Return what computes the family's constant of this name; None when it is none."""
+        constants = self.family.constants.items()
+        return next((make for pattern, make in constants if re.fullmatch(pattern, self.full_name(name))), None)
 
-        Raises:
-            PretrainedError: with both.
-        """
+    def harmless(self, name: str) -> bool:
+        """Return whether a tensor is ignored, or one of the family's other heads."""
+        heads = [re.escape(entry.hf) + r"(\.\w+)?" for entry in self.family.all_names() if "{}" not in entry.hf]
+        pattern = "|".join((*heads, *self.family.ignored))
+        return bool(re.fullmatch(pattern, name) or re.fullmatch(pattern, self.full_name(name)))
+
+    def full_name(self, name: str) -> str:
+        """Return the name in the file of a model with a head."""
+        return self.family.prefix + name if self.bare else name
+
+    def shape(self, name: str) -> Shape:
+        """Return a tensor's shape without reading it."""
         path, key, index = self.stored[name]
-        shape = tuple(torch.empty(self.handles[path].get_slice(key).get_shape(), device="meta")[index].shape)
-        if shape != expected:
-            raise PretrainedError(f"{path}: {name} has shape {shape}, {CONFIG} asks for {expected}; correct it")
+        return tuple(torch.empty(self.handles[path].get_slice(key).get_shape(), device="meta")[index].shape)
 
     def check_constant(self, name: str, expected: Tensor) -> None:
         """Refuse a constant that differs from the computed one by more than half precision's rounding."""

@@ -30,6 +30,7 @@ from txlib.models import (
 from txlib.models.families import FAMILIES
 from txlib.models.model import MODELS
 from txlib.models.pretrained import PretrainedError, load_pretrained, save_pretrained
+from txlib.models.stored import Weights
 
 close = {"rtol": 1e-5, "atol": 1e-5}
 VOCABULARY = 61
@@ -784,10 +785,19 @@ def test_tensors_missing_or_left_over(folder):
     refused(folder, "lacks transformer.h.1.ln_1.bias")
 
 
-def test_a_wrong_shape(folder):
+def test_a_tensor_under_another_name(folder):
+    old, new = "transformer.h.1.ln_1.bias", "transformer.h.1.norm.bias"
+    change_tensors(folder, lambda tensors: {new if name == old else name: each for name, each in tensors.items()})
+    refused(folder, f"lacks {old} and holds {new}, which a gpt2 of this config.json does not have")
+
+
+def test_wrong_shapes_are_refused_before_a_tensor_is_read(folder, monkeypatch):
+    monkeypatch.setattr(Weights, "read", None)
     key = "transformer.h.1.attn.c_attn.weight"
     change_tensors(folder, lambda tensors: {**tensors, key: tensors[key].T.contiguous()})
-    refused(folder, key, "(48, 16)", "(16, 48)")
+    refused(folder, key, "(48, 16)", "asks for (16, 48); correct it")
+    change_tensors(folder, lambda tensors: {name: each[..., None].contiguous() for name, each in tensors.items()})
+    refused(folder, "has shape", ", and so on for 39 more; correct it")
 
 
 def test_quantized(folder):
