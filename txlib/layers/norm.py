@@ -41,8 +41,10 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Return each vector, normalized separately."""
-        weight = 1 + self.weight if self.zero_centered else self.weight
-        return F.rms_norm(x, self.weight.shape, weight, self.eps)
+        if not self.zero_centered:
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        exact = torch.promote_types(x.dtype, torch.float32)  # 1 + weight would be rounded in 16 bits
+        return F.rms_norm(x.to(exact), self.weight.shape, 1 + self.weight.to(exact), self.eps).to(x.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

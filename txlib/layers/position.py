@@ -318,11 +318,13 @@ class Rotary(nn.Module):
         """
         pair = torch.arange(0, self.width, 2, device=x.device)
         frequency = self.base ** (-pair / self.width)  # (width / 2,), always in float32
-        factor = 1.0
         if self.scaling is not None:
-            frequency, factor = self.scaling(frequency, self.base, length), self.scaling.factor_of_scores
+            frequency = self.scaling(frequency, self.base, length)
         angle = position[:, None] * frequency  # (positions, width / 2)
-        cos, sin = (factor * angle.cos()).to(x.dtype), (factor * angle.sin()).to(x.dtype)
+        cos, sin = angle.cos(), angle.sin()
+        if self.scaling is not None and self.scaling.factor_of_scores != 1:
+            cos, sin = cos * self.scaling.factor_of_scores, sin * self.scaling.factor_of_scores
+        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
         if self.layout == "interleaved":
             first, second = x[..., 0::2], x[..., 1::2]  # (batch, heads, positions, width / 2)
         else:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from oracles import shake
 from torch import nn
 from torch.testing import assert_close
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 
 from txlib.attention import LongformerAttention
 from txlib.attention.cache import StateCache
@@ -152,6 +153,9 @@ def test_zero_centered_norm():
     norm, x = RMSNorm(8, eps=1e-3, zero_centered=True), torch.randn(3, 8)
     assert_close(norm(x), F.rms_norm(x, (8,), eps=1e-3))
     assert_close(shake(norm)(x), F.rms_norm(x, (8,), 1 + norm.weight, 1e-3))
+    theirs = Gemma2RMSNorm(8, eps=1e-3).bfloat16()
+    theirs.load_state_dict(norm.bfloat16().state_dict())
+    assert torch.equal(norm(x.bfloat16()), theirs(x.bfloat16()))
 
 
 def test_blocks_that_make_no_sense():

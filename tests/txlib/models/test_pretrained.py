@@ -16,7 +16,7 @@ from torch.testing import assert_close
 import txlib
 from txlib.attention import DenseConfig, Mask, causal, sliding_window
 from txlib.generation import generate
-from txlib.layers import BlockConfig, sinusoidal
+from txlib.layers import BlockConfig, NormConfig, RotaryConfig, YarnScaling, sinusoidal
 from txlib.models import (
     GPT,
     BertForMaskedLM,
@@ -1047,6 +1047,29 @@ OURS = {
                 layer_pattern=({"mask": sliding_window(2)}, {"mask": causal()}), mechanism=DenseConfig(), head_dim=6
             ),
             layers=2,
+        )
+    ),
+    "todays": lambda block: GPT(
+        GPTConfig(
+            11,
+            block.replace(
+                position=RotaryConfig(base=500.0, scaling=YarnScaling(4.0, 16), fraction=0.5),
+                layer_pattern=({"position": "none", "mask": sliding_window(2)}, {"position": RotaryConfig()}, {}),
+                norm=NormConfig(kind="rms", placement="output", zero_centered=True),
+                attention=replace(
+                    block.attention, qk_norm="rms", qk_norm_whole=True, sinks=True, gate=True, softcap=2.0
+                ),
+                residual_scale=0.5,
+                parallel=True,
+                experts=4,
+                router="sigmoid",
+                choice_bias=True,
+                shared_d_ff=6,
+            ),
+            layers=3,
+            logit_softcap=3.0,
+            logit_divisor=2.0,
+            embedding_scale=4.0,
         )
     ),
     "alibi": lambda block: GPT(GPTConfig(11, block.replace(position="alibi"), layers=2)),
