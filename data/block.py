@@ -26,6 +26,7 @@ def settings(names: dict) -> dict:
             "whole block": {"wiring": residual},
             "no residual": {"wiring": without},
             "no norm": {"wiring": names["no_norm"]},
+            "no norm, not even the last": {"wiring": names["no_norm_at_all"]},
             "no feed-forward": two(residual, out),
             "no feed-forward, 18 blocks": two(residual, out, blocks=18),
         },

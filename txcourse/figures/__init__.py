@@ -11,7 +11,7 @@ from txcourse.figures.flash import roofline, tiles
 from txcourse.figures.generation import answers, beams, candidates, choices, nucleus
 from txcourse.figures.language import next_token, plane
 from txcourse.figures.layers import block, loss_landscapes, stream, vectors
-from txcourse.figures.learning import before_and_after, guessing_game, singular_values, training, valley
+from txcourse.figures.learning import ablation, before_and_after, guessing_game, singular_values, training, valley
 from txcourse.figures.low_rank import products
 from txcourse.figures.positions import entrances, rearranging, turns, weight_by_distance
 from txcourse.figures.recurrent import four_readers, reach, recurrent_translator
@@ -22,6 +22,7 @@ from txcourse.figures.universal import halting, ponder, recurrence
 from txcourse.figures.wall import areas, ways_round
 
 __all__ = [
+    "ablation",
     "answers",
     "architectures",
     "areas",

@@ -8,6 +8,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from txcourse.figures.shapes import PALE, arrow, box
+from txlib.plots.charts import lines
 from txlib.plots.matrices import draw_cells, name_cells
 from txlib.plots.picture import GRAY, PALETTE, WIDEST, Picture, drawing, headline, panels
 
@@ -69,6 +70,47 @@ def before_and_after(
             scale.outline.set_visible(False)
         headline(figure, title)
         return Picture(figure, alt)
+
+
+def ablation(
+    losses: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+    levels: Mapping[str, float],
+    *,
+    window: int,
+    colors: Mapping[str, str],
+    title: str,
+) -> Picture:
+    """How models learn with a part taken out: means over the seeds, each at the better of its learning rates.
+
+    Args:
+        losses: name → rate → the losses of each seed, means of `window` steps.
+        levels: name → a loss to compare with, drawn dashed.
+        colors: by name.
+    """
+    curves: dict[str, tuple[range, list[float]]] = {}
+    shades = dict.fromkeys(levels, GRAY)
+    for name, rates in losses.items():
+        means = {rate: np.mean(runs, axis=0).tolist() for rate, runs in rates.items()}
+        rate = min(means, key=lambda rate: means[rate][-1])
+        curves[f"{name}, {rate}"] = (range(window, window * len(means[rate]) + 1, window), means[rate])
+        shades[f"{name}, {rate}"] = colors[name]
+    steps = next(iter(curves.values()))[0]
+    ends = {name: (range(steps[0], steps[-1] + 1, steps[-1] - steps[0]), [level] * 2) for name, level in levels.items()}
+    return lines(
+        curves | ends,
+        dashed=list(levels),
+        colors=shades,
+        width=8.2,
+        height=4.2,
+        title=title,
+        xlabel="training step",
+        ylabel=f"loss (nats), mean of {window} steps",
+        alt=f"Loss curves over {steps[-1]} steps, with the learning rate of each. At the end: "
+        + ", ".join(f"{name} {values[-1]:.2f}" for name, (_, values) in curves.items())
+        + "; dashed lines at "
+        + " and ".join(f"{level:.2f}, {name}" for name, level in levels.items())
+        + ".",
+    )
 
 
 def singular_values(spectra: Mapping[str, Float[Tensor, "values"]], *, title: str, alt: str) -> Picture:

@@ -79,3 +79,13 @@ def test_weights_by_distance_are_means_over_queries_that_have_so_many_keys_befor
     axes = picture.axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "-1", "-2"]
     assert axes.images[0].get_array().tolist() == [[0, 1, 0]]
+
+
+def test_an_ablation_takes_the_better_rate_and_draws_levels_dashed():
+    losses = {"whole": {"0.1": [[3.0, 2.0], [3.0, 1.0]], "0.2": [[3.0, 2.5]]}, "part": {"0.1": [[3.0, 3.0]]}}
+    colors = {"whole": "#0072B2", "part": "#D55E00"}
+    picture = figures.ablation(losses, {"guess": 2.8}, window=50, colors=colors, title="A title")
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}
+    assert drawn["whole, 0.1"] == [[50, 3.0], [100, 1.5]]
+    assert drawn["guess"] == [[50, 2.8], [100, 2.8]]
+    assert "0.2" not in picture.alt and "whole, 0.1 1.50" in picture.alt
