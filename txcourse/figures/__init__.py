@@ -5,6 +5,7 @@ Each function returns a `txlib.plots.Picture`.
 
 from txcourse.figures.bert import architectures, head_kinds, input_sum, readers, task_heads
 from txcourse.figures.decoder import decoders, shared_heads
+from txcourse.figures.decoding import overlap, token_grid
 from txcourse.figures.diagrams import influence, memory_tape, multihead
 from txcourse.figures.experts import experts
 from txcourse.figures.flash import roofline, tiles
@@ -50,6 +51,7 @@ __all__ = [
     "multihead",
     "next_token",
     "nucleus",
+    "overlap",
     "pipeline",
     "plane",
     "ponder",
@@ -68,6 +70,7 @@ __all__ = [
     "stream",
     "task_heads",
     "tiles",
+    "token_grid",
     "training",
     "turns",
     "valley",

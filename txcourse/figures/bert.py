@@ -15,6 +15,7 @@ from txlib.plots.picture import GRAY, PALETTE, WIDEST, Picture, drawing, fit, he
 FROM_LEFT, FROM_RIGHT, BOTH_WAYS, CROSS = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3]
 TOKEN, SEGMENT, POSITION = PALETTE[5], PALETTE[4], PALETTE[2]
 READ: dict[str, Any] = {"width": 1.0, "head": 11, "gap": 10, "alpha": 0.8}  # an arrow from one circle to another
+STRONG = 0.3  # below it, the strongest head has no circle
 INCH = 0.48  # inches: the narrowest box of a token
 
 
@@ -106,8 +107,9 @@ def head_kinds(kinds: Mapping[str, Float[Tensor, "layers heads"]], *, title: str
             axes.set_xticks(range(0, heads, 2), list(map(str, range(1, heads + 1, 2))))
             axes.set_yticks(range(layers), list(map(str, range(1, layers + 1))))
             axes.tick_params(length=0)
-            best = divmod(int(values.argmax()), heads)
-            axes.add_patch(Circle(best[::-1], 0.62, fill=False, edgecolor=PALETTE[1], linewidth=1.8, clip_on=False))
+            if values.max() >= STRONG:
+                y, x = divmod(int(values.argmax()), heads)
+                axes.add_patch(Circle((x, y), 0.62, fill=False, edgecolor=PALETTE[1], linewidth=1.8, clip_on=False))
         scale = figure.colorbar(all_axes[0].images[0], ax=all_axes, fraction=0.05, pad=0.02, aspect=14)
         scale.outline.set_visible(False)
         headline(figure, title)
@@ -124,10 +126,10 @@ def task_heads(tasks: Mapping[str, tuple[Sequence[str], Sequence[str]]], *, titl
     """
     with drawing():
         down = -(-len(tasks) // 2)
-        figure, all_axes = panels(len(tasks), width=WIDEST, height=0.4 + 2.1 * down, columns=2)
+        figure, all_axes = panels(len(tasks), width=WIDEST, height=0.4 + 2.4 * down, columns=2)
         for axes, (name, (tokens, answers)) in zip(all_axes, tasks.items(), strict=True):
             places = [1.25 * i for i in range(len(tokens))]
-            axes.set(xlim=(-0.8, 1.25 * 5 + 0.8), ylim=(-0.5, 3.6))
+            axes.set(xlim=(-0.8, 1.25 * 5 + 0.8), ylim=(-0.5, 3.7))
             axes.axis("off")
             axes.set_title(name, fontweight="normal", fontsize=11)
             box(axes, places[-1] / 2, 1.4, places[-1] + 0.9, 0.5, "the pre-trained encoder", TOKEN, alpha=0.45)
@@ -135,8 +137,10 @@ def task_heads(tasks: Mapping[str, tuple[Sequence[str], Sequence[str]]], *, titl
                 box(axes, x, 0.0, 0.96, 0.46, token, fontsize=8.5)
                 arrow(axes, (x, 0.3), (x, 1.05))
                 if answer:
-                    arrow(axes, (x, 1.75), (x, 2.4))
-                    box(axes, x, 2.75, 0.96, 0.46, answer, SEGMENT, alpha=0.7, fontsize=8.5)
+                    arrow(axes, (x, 1.75), (x, 2.05))
+                    box(axes, x, 2.3, 0.96, 0.36, "linear", SEGMENT, alpha=0.7, fontsize=8.5)
+                    arrow(axes, (x, 2.55), (x, 2.9))
+                    box(axes, x, 3.2, 0.96, 0.46, answer, fontsize=8.5)
         headline(figure, title)
         return Picture(figure, alt)
 

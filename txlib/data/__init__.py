@@ -6,22 +6,25 @@ from .files import Splits, model_folder, shipped
 from .images import Pictures, PictureSplits, digits, fashion
 from .mixtures import Mixture, fit_mixture, random_mixtures
 from .reviews import Review, reviews
+from .senses import Sense, word_senses
 from .sets import clustered_points, largest_numbers, pad_sets, point_clouds
 from .shakespeare import Texts, plays, shakespeare, speeches, text_file
 from .spans import Question, spans
 from .tags import Tagged, tags
 from .translation import translation
-from .verses import SentencePair, sentence_pairs, verses
+from .verses import Choice, SentencePair, sentence_pairs, verse_endings, verses
 
 __all__ = [
     "Batch",
     "BatchDict",
+    "Choice",
     "LazyDataset",
     "Mixture",
     "PictureSplits",
     "Pictures",
     "Question",
     "Review",
+    "Sense",
     "SentencePair",
     "Splits",
     "Tagged",
@@ -50,5 +53,7 @@ __all__ = [
     "tags",
     "text_file",
     "translation",
+    "verse_endings",
     "verses",
+    "word_senses",
 ]

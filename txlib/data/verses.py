@@ -1,10 +1,13 @@
 """Bible verses in the English of 1611 and of today: pairs to translate, and sentence pairs to classify."""
 
 import os
+import random
+import re
 from typing import NamedTuple
 
 from txlib.data.files import Splits, find, percentile, read_columns, split_by
 
+NEAR = 8  # verses to either side whose endings may be wrong answers
 HELD_OUT = 5  # percent of the chapters that go to test, and as many to validation
 
 
@@ -13,6 +16,14 @@ class SentencePair(NamedTuple):
 
     first: str
     second: str
+    label: int
+
+
+class Choice(NamedTuple):
+    """The beginning of a text and four endings; `label` says which is its own."""
+
+    beginning: str
+    endings: list[str]
     label: int
 
 
@@ -35,6 +46,33 @@ def sentence_pairs(folder: str | os.PathLike | None = None) -> Splits:
     `verses`.
     """
     return Splits(*(_with_neighbors(split) for split in _by_chapter(folder)))
+
+
+def verse_endings(folder: str | os.PathLike | None = None) -> Splits:
+    """`Choice(beginning, endings, label)`: which of four endings belongs to a verse in today's English?
+
+    A verse is cut at the comma next to its middle. The wrong endings are those of three of the sixteen verses nearest
+    to it, in the manner of SWAG (Zellers et al. 2018). Splits as in `verses`.
+    """
+    return Splits(*(_with_endings([modern for _, modern in split]) for split in verses(folder)))
+
+
+def _with_endings(texts: list[str]) -> list[Choice]:
+    cut, rng, found = [parts for parts in map(_halves, texts) if parts], random.Random(0), []
+    for i in range(NEAR, len(cut) - NEAR):
+        near = rng.sample([*range(-NEAR, 0), *range(1, NEAR + 1)], 3)
+        endings, label = [cut[i + distance][1] for distance in near], rng.randrange(4)
+        found.append(Choice(cut[i][0], [*endings[:label], cut[i][1], *endings[label:]], label))
+    return found
+
+
+def _halves(text: str) -> tuple[str, str] | None:
+    """The text up to the comma nearest to its middle, and the rest; None without a comma."""
+    commas = [comma.end() for comma in re.finditer(r"[,;:]", text[:-1])]
+    if not commas:
+        return None
+    middle = min(commas, key=lambda place: abs(place - len(text) / 2))
+    return text[:middle], text[middle:].strip()
 
 
 def _with_neighbors(rows: list[list[str]]) -> list[SentencePair]:

@@ -57,7 +57,7 @@ def test_readers_fits_its_words(words):
 def test_a_head_is_drawn_where_it_reads():
     tasks = {"tags": (["[CLS]", "Rome"], ["", "name"]), "label": (["[CLS]", "yes"], ["good", ""])}
     tags, label = figures.task_heads(tasks, title="", alt="").axes
-    assert arrows(tags) == arrows(label) == 2 + 1  # into the encoder; out of it
+    assert arrows(tags) == arrows(label) == 2 + 2  # into the encoder; out of it, and out of the linear layer
     heights = {text.get_text(): text.get_position() for text in tags.texts}
     assert heights["name"][1] > heights["the pre-trained encoder"][1] > heights["Rome"][1]
     assert heights["name"][0] == heights["Rome"][0]

@@ -11,12 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from txlib.data import files, plays, reviews, sentence_pairs, spans, speeches, tags, verses
+from txlib.data import (
+    files,
+    plays,
+    reviews,
+    sentence_pairs,
+    spans,
+    speeches,
+    tags,
+    verse_endings,
+    verses,
+    word_senses,
+)
 from txlib.data.shakespeare import TEST
 
 BY_HAND = Path(os.environ.get("TXLIB_DATA", "nowhere"))
-LOADERS = [reviews, lambda: reviews("stars"), verses, sentence_pairs, tags, spans]
-NAMES = ["reviews", "stars", "verses", "sentence_pairs", "tags", "spans"]
+LOADERS = [reviews, lambda: reviews("stars"), verses, sentence_pairs, verse_endings, tags, spans]
+NAMES = ["reviews", "stars", "verses", "sentence_pairs", "verse_endings", "tags", "spans"]
 
 
 @pytest.mark.parametrize("load", LOADERS, ids=NAMES)
@@ -30,6 +41,24 @@ def test_splits_repeat_and_are_large_enough(load):
 def test_splits_share_no_text(load):
     texts = [{text for example in split for text in example if isinstance(text, str)} for split in load()]
     assert not texts[0] & texts[1] and not texts[0] & texts[2]
+
+
+def test_one_of_four_endings_belongs_to_the_verse():
+    whole = {modern.replace(" ", "") for part in verses() for _, modern in part}
+    for split in verse_endings():
+        labels = Counter(choice.label for choice in split)
+        assert labels.keys() == {0, 1, 2, 3} and min(labels.values()) > 0.15 * len(split)
+        for beginning, endings, label in split:
+            assert len(endings) == 4 and (beginning + endings[label]).replace(" ", "") in whole
+
+
+def test_each_meaning_of_a_word_has_as_many_sentences():
+    senses = word_senses()
+    assert senses == word_senses() and {"left", "might", "rest", "like", "fit"} == senses.keys()
+    for word, found in senses.items():
+        count = Counter(sense.label for sense in found)
+        assert count[0] == count[1] >= 12
+        assert all(re.search(rf"\b{word}\b", sense.text) for sense in found)
 
 
 def test_reviews_are_balanced():

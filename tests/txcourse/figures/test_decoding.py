@@ -1,0 +1,33 @@
+"""The figures of lesson 13."""
+
+import pytest
+from matplotlib.colors import same_color
+
+from txcourse import figures
+from txcourse.figures.decoding import LOOKS
+
+
+def test_a_token_is_drawn_as_its_kind():
+    rows = {"step 1": [("a", "computed")], "step 2": [("a", "reused"), ("b", "computed"), None]}
+    kinds = {"computed": "new", "reused": "old"}
+    figure = figures.token_grid(rows, kinds, title="A title", alt="A description")
+    (axes,) = figure.axes
+    colors = [LOOKS[kind]["facecolor"] for kind in ("computed", "reused", "computed")]
+    assert len(axes.patches) == 3
+    assert all(same_color(box.get_facecolor(), color) for box, color in zip(axes.patches, colors, strict=True))
+    assert [text.get_text() for text in axes.texts] == ["a", "a", "b"]
+    assert [text.get_text() for text in figure.figure.legends[0].get_texts()] == ["new", "old"]
+    assert figure.alt == "A description"
+
+
+def test_a_kind_without_a_meaning_is_named():
+    with pytest.raises(ValueError, match=r"cells of the kind 'kept': kinds explains computed; known: computed, reused"):
+        figures.token_grid({"": [("a", "kept")]}, {"computed": "new"}, title="", alt="")
+
+
+def test_overlap_says_what_is_too_much_and_what_is_missing():
+    (axes,) = figures.overlap({"a": 0.6, "b": 0.4}, {"a": 0.25, "b": 0.75}, title="", alt="").axes
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == pytest.approx([0.25, 0.35, 0.4, 0.35])  # shared, too much, shared, missing
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ["0.25", "0.35 too much", "0.40", "0.35 missing"]
