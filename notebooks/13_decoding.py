@@ -5,223 +5,227 @@
 #
 # - build a cache of keys and values, prove that it changes nothing, and count what it saves and what it takes;
 # - write for several prompts at once without spoiling any of them;
-# - say what a token waits for, arithmetic or memory, from two numbers of a machine, and check it with a clock;
+# - say, from two numbers of a machine, whether a token waits for arithmetic or for memory, and check it with a clock;
 # - round weights to 8 bits and fewer, and measure what that costs;
 # - build speculative decoding, derive its rule, and test that its texts are distributed as before.
 #
-# **You need** lessons 03 to 06, 10 and 11. **It takes** about 80 minutes to read and try; after section 5 is a good
+# **You need** lessons 03 to 06, 10 and 11. **It takes** about 65 minutes to read and try; after section 4 is a good
 # place for a break. All cells together run in about a minute on a laptop. Nothing is trained here.
 
 # %% [markdown]
 # ## 1 The problem: the whole past, once more for each token
 #
-# We write with the small real model of lesson 11: less than a million parameters, trained on Lewis Carroll's books.
+# We have a model that writes: the one of lesson 11, with less than a million parameters, trained on Lewis Carroll's
+# books. What is missing is speed.
 
 # %%
 import copy
-import time
+import timeit
 from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 
-from txlib import plots
-from txlib.attention import attention, causal
-from txcourse.lesson import expect, progress, prove_equal, show_source
+from txcourse import figures
+from txcourse.lesson import (
+    expect, predict, predicted, progress, prove_equal, show_source,
+)
+from txlib import load_pretrained, plots
+from txlib.attention import attention, causal, full
 from txlib.data import shipped
+from txlib.generation import accept, generate
+from txlib.generation import speculate as library_speculate
+from txlib.layers import BlockConfig, PackedLinear, pack_weights
 from txlib.models import GPT, GPTConfig
-from txlib.models.pretrained import load_pretrained
 from txlib.text import load_tokenizer
 
 # %% [markdown]
-# Its size, and what the formulas of this lesson will call it:
+# Its size, and what the formulas of this lesson call it:
 
 # %%
 model = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
-model.config = replace(model.config, max_length=2048)    # trained on 128; beyond, only speed matters
+model.config = replace(model.config, max_length=2048)  # past 128, only speed matters
 tokenizer = load_tokenizer(shipped("glassllm-en"))
 encode, decode = tokenizer.encode, tokenizer.decode
 V, L, d = model.config.vocab_size, model.config.layers, model.config.block.d_model
-N = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)    # in matrices
-print(f"{N:,} parameters in matrices, {L} blocks of width {d}, {V:,} different tokens")
-
-HUMAN = """Alice was beginning to get very tired of sitting by her sister on the
-bank, and of having nothing to do: once or twice she had peeped into
-the book her sister was reading, but it had no pictures or
-conversations in it, “and what is the use of a book,” thought Alice
-“without pictures or conversations?”
-"""
-
+N = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
+print(f"N = {N:,} weights in matrices, L = {L} blocks, width d = {d}, V = {V:,} tokens")
 
 # %% [markdown]
 # This is the loop of lesson 11, *predict, choose, append*, with greedy choice. At each step the model reads all tokens
-# so far, to predict one:
+# so far to predict one:
 
 
 # %%
-def milliseconds(step, repeats=10):
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        times.append(1000 * (time.perf_counter() - start))
-    return min(times)                                              # the least disturbed
+def milliseconds(run, repeats=10):
+    return 1000 * min(timeit.repeat(run, number=1, repeat=repeats))
 
 
 @torch.no_grad()
 def write(ids, new):
     for _ in range(new):
-        logits = model(torch.tensor([ids])).logits[0, -1]          # (vocab,)
+        logits = model(torch.tensor([ids])).logits[0, -1]  # (vocab,)
         ids = [*ids, logits.argmax().item()]
     return ids
 
 
 # %% [markdown]
-# It writes. And how long does one more token take, when there are many already?
+# It writes:
 
-# %% tags=["nbval-ignore-output"]
-print(decode(write(encode("Alice was"), 40)), end="\n\n")
-for length in (8, 128, 1024):
-    ids = torch.randint(V, (1, length))                            # (1, length)
-    with torch.no_grad():
-        print(f"one more token after {length:5,}: {milliseconds(lambda: model(ids)):5.1f} ms")
+# %%
+print(decode(write(encode("Alice was"), 40)))
 
 # %% [markdown]
-# (Beyond 128 tokens this model has learned nothing, but it computes.) The longer the text, the longer you wait for each
-# token: 1,023 of 1,024 positions were computed for the token before, too. Must they be computed again?
+# But the longer the text, the longer you wait for each token. For the 1,024th token, 1,023 positions are computed that
+# were computed for the token before as well. Must they be computed again?
 
 # %% [markdown]
-# ## 2 The past never changes
+# ## 2 Keep the past
+#
+# ### 2.1 The past never changes
 #
 # Under a causal mask, position $i$ sees positions $0 \dots i$ only. In the first block, its key and value are made of
 # its own embedding. Its output is a mixture of values up to $i$. So its vector in the stream depends on tokens
-# $0 \dots i$ only; that vector is all that the second block makes its key and value from; and so on upwards, block by
-# block. Whatever is appended later, **the keys and values of the past stay as they are**. Without the mask this is
-# false: each position would see the new token, and from the second block on everything would change.
+# $0 \dots i$ only; the second block makes its key and value from that vector; and so on upwards, block by block.
+# Whatever is appended later, **the keys and values of the past stay as they are**.
 #
-# To see it, we run the model through its parts by hand (the blocks of lesson 06, the rotation of lesson 05), and note
-# the keys. Two heads of queries share one head of keys and values here, `repeat_interleave` hands them out; lesson 16
-# explains why.
+# And what does the new token need of the past? Its query is compared with all keys and mixes all values. Nothing else:
+# old *queries* have done their work.
+#
+# So keep the keys and values of each block, in a **key–value cache**, and compute everything else for the new token
+# only. To write five tokens the loop of section 1 computes $1 + 2 + 3 + 4 + 5 = 15$ positions. With the cache it
+# computes 5, the blue ones:
+
+# %% jupyter={"source_hidden": true}
+line = "Alice was not a bit".split()
+figures.token_grid(
+    {f"step {i + 1}": [(word, "computed" if j == i else "reused") for j, word in enumerate(line[: i + 1])]
+     for i in range(5)},
+    {"computed": "computed in this step", "reused": "keys and values read from the cache"},
+    title="With a cache, each step computes one position",
+    alt="A staircase of five rows, one for each step, with the tokens Alice, was, not, a, bit. In each row the last "
+    "token is blue, computed in this step, and all tokens before it are gray, read from the cache.",
+)
+
+# %% [markdown]
+# ### 2.2 The cache in code
+#
+# We run the model through its parts by hand: the blocks of lesson 06, the heads of lesson 04, the rotation of lesson
+# 05. Two query heads share one head of keys and values here, a **KV head**; `repeat_interleave` hands it to both, and
+# lesson 16 explains why.
 
 
 # %%
-def project(layer, x, offset=0):                                   # x (batch, n, d_model)
-    q, k, v = (layer.split(part(x)) for part in (layer.query, layer.key, layer.value))
-    return layer.rotary(q, offset=offset), layer.rotary(k, offset=offset), v  # (batch, heads, n, d_k)
+def project(layer, x, offset=0):  # x (batch, n, d_model)
+    q = layer.split(layer.query(x))  # (batch, heads, n, d_k)
+    k = layer.split(layer.key(x))  # (batch, kv_heads, n, d_k)
+    v = layer.split(layer.value(x))  # (batch, kv_heads, n, d_k)
+    return layer.rotary(q, offset=offset), layer.rotary(k, offset=offset), v
 
 
-def mix(layer, q, k, v, allowed):                                  # (batch, heads, n, d_k) each
-    k, v = (each.repeat_interleave(layer.heads // layer.kv_heads, dim=1) for each in (k, v))
-    return layer.output(attention(q, k, v, allowed).transpose(1, 2).flatten(2))  # (batch, n, d_model)
-
-
-@torch.no_grad()
-def keys_of(ids, allowed):
-    x, keys = model.embedding(torch.tensor([ids])), []             # (1, n, d_model)
-    for block in model.decoder.layers:
-        q, k, v = project(block.self_attention, block.self_attention_norm(x))
-        keys.append(k)
-        x = x + mix(block.self_attention, q, k, v, allowed)
-        x = x + block.feed_forward(block.feed_forward_norm(x))
-    return torch.stack(keys)[:, 0]                                 # (layer, kv_heads, n, d_k)
+def mix(layer, q, k, v, allowed):
+    group = layer.heads // layer.kv_heads
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    mixed = attention(q, k, v, allowed)  # (batch, heads, n, d_k)
+    return layer.output(mixed.transpose(1, 2).flatten(2))  # (batch, n, d_model)
 
 
 # %% [markdown]
-# Take two texts that differ in their last three tokens only. Which keys will differ, with the causal mask and without?
-# Decide first.
+# Two details matter. A new token is rotated by *its* position, which is the number of tokens in the cache, not 0. And
+# where several new tokens come at once, as the prompt does, the causal mask must be moved: row $i$ is position
+# past + $i$.
+
+
+# %%
+def attend(layer, x, cache, block, mask=causal(), forget=False):
+    past = cache[block][0].shape[2] if block in cache else 0
+    q, k, v = project(layer, x, offset=0 if forget else past)
+    if past:
+        old_k, old_v = cache[block]  # (batch, kv_heads, past, d_k) each
+        k, v = torch.cat([old_k, k], dim=2), torch.cat([old_v, v], dim=2)
+    cache[block] = k, v  # (batch, kv_heads, past + new, d_k) each
+    allowed = mask.shift(past).dense(x.shape[1], k.shape[2])
+    return mix(layer, q, k, v, allowed)  # (batch, new, d_model)
+
+
+# %% [markdown]
+# Around it, the whole model is as in lesson 10:
+
+
+# %%
+@torch.no_grad()
+def forward(ids, cache, **options):  # ids (batch, new)
+    x = model.embedding(ids)  # (batch, new, d_model)
+    for number, block in enumerate(model.decoder.layers):
+        normed = block.self_attention_norm(x)  # (batch, new, d_model)
+        x = x + attend(block.self_attention, normed, cache, number, **options)
+        x = x + block.feed_forward(block.feed_forward_norm(x))
+    return model.logits(model.decoder.norm(x))  # (batch, new, vocab)
+
+
+# %% [markdown]
+# ### 2.3 Does it change anything?
+#
+# Two texts differ in their last three tokens only. Read each with the causal mask and without, and compare the keys
+# that are left in the cache. Which tokens' keys will differ without the mask, and from which block on?
 
 # %%
 ids = encode("Alice was not a bit hurt, and she")
-other = [*ids[:-3], *encode(" very glad to")][: len(ids)]          # the last three tokens differ
-n = len(ids)
-moved = []
-for allowed in (causal().dense(n), torch.ones(1, 1, n, n).bool()):
-    one, two = keys_of(ids, allowed), keys_of(other, allowed)      # (layer, kv_heads, n, d_k)
-    moved.append((one - two).norm(dim=(1, 3)) / one.norm(dim=(1, 3)))            # (layer, n)
-for kind, change in zip(("with the mask", "without a mask"), moved, strict=True):
-    print(f"{kind}: earlier keys change by up to {change[:, :-3].max():.1g} of their length")
+other = [*ids[:-3], *encode(" very glad to")][: len(ids)]  # the last three differ
+change = {}
+for name, mask in {"causal": causal(), "no mask": full()}.items():
+    one, two = {}, {}
+    forward(torch.tensor([ids]), one, mask=mask)
+    forward(torch.tensor([other]), two, mask=mask)
+    for block in range(L):
+        before, after = one[block][0][0], two[block][0][0]  # (kv_heads, n, d_k)
+        moved = (after - before).norm(dim=(0, 2)) / before.norm(dim=(0, 2))  # (n,)
+        change[f"{name}, block {block}"] = moved
 
 # %% [markdown]
 # Block by block and token by token:
 
-# %%
+# %% jupyter={"source_hidden": true}
 plots.heatmap(
-    torch.cat(moved), title="The mask keeps the past as it was", xlabel="token", ylabel="",
-    rows=[f"{kind}, block {i}" for kind in ("causal", "no mask") for i in range(4)],
-    columns=[tokenizer.tokenizer.id_to_token(id) for id in ids],
+    torch.stack(list(change.values())), title="The mask keeps the past as it was", xlabel="token", ylabel="",
+    rows=list(change), columns=[tokenizer.tokenizer.id_to_token(id).replace("Ġ", "␣") for id in ids],
     alt="A table of relative changes, rows: four blocks with the causal mask and four without, "
     "columns: tokens. With the causal mask only the last three columns are not 0. Without it "
     "the keys of all tokens move from block 1 on.",
 )
 
 # %% [markdown]
-# ## 3 Build the cache
-#
-# What does the new token need of the past? Its own query, compared with all keys, mixes all values. Nothing else.
-# Old *queries* have done their work. One head, to see it:
+# Without the mask, block 0 makes its keys from each token alone, and from block 1 on each vector has seen the new
+# tokens. With the mask the past can be kept. And the logits? The text in pieces, 20 tokens, 7, then one by one, against
+# all at once without a cache:
 
 # %%
-torch.manual_seed(0)
-q, k, v = torch.randn(3, 1, 1, 6, 32)                              # (batch, heads, n, d_k) each
-whole = attention(q, k, v, causal().dense(6))                      # (batch, heads, n, d_k)
-newest = attention(q[:, :, -1:], k, v)                             # no mask: it may see all
-prove_equal(newest[0, 0, 0], whole[0, 0, -1], what="The new query alone and the last row of all")
-
-# %% [markdown]
-# So keep $K$ and $V$ of each layer, compute all else for the new tokens only, and append theirs. Two details: the new
-# token is turned by *its* position, which is the number of tokens in the cache, not by 0; and where several new
-# tokens come at once, as the prompt does, the causal mask must be moved: row $i$ is position past + $i$.
-
-
-# %%
-def attend_cached(layer, x, cache, number, forget=False):  # cache: number of the layer → (k, v)
-    past = cache[number][0].shape[2] if number in cache else 0
-    q, k, v = project(layer, x, offset=0 if forget else past)      # (batch, heads, new, d_k) each
-    if past:
-        k, v = (torch.cat(pair, dim=2) for pair in zip(cache[number], (k, v), strict=True))
-    cache[number] = k, v  # (batch, kv_heads, past + new, d_k)
-    allowed = causal().shift(past).dense(x.shape[1], past + x.shape[1])  # (1, 1, new, past + new)
-    return mix(layer, q, k, v, allowed)                            # (batch, new, d_model)
-
-
-# %% [markdown]
-# The whole model, around it:
-
-
-# %%
-@torch.no_grad()
-def forward(ids, cache, forget=False):                             # ids (batch, new)
-    x = model.embedding(ids)                                       # (batch, new, d_model)
-    for number, block in enumerate(model.decoder.layers):
-        normed = block.self_attention_norm(x)
-        x = x + attend_cached(block.self_attention, normed, cache, number, forget)
-        x = x + block.feed_forward(block.feed_forward_norm(x))
-    return model.logits(model.decoder.norm(x))                     # (batch, new, vocab)
-
-
-# %% [markdown]
-# Does it change anything? The text in pieces, 20 tokens, 7, then one by one; against all at once, without a cache:
-
-# %%
-ids = torch.tensor([encode(HUMAN)[:60]])                           # (1, n)
-cache, parts = {}, []
-for piece in ids.split([20, 7, *[1] * 33], dim=1):
-    parts.append(forward(piece, cache))                            # (1, new, vocab)
+HUMAN = """Alice was beginning to get very tired of sitting by her sister on the
+bank, and of having nothing to do: once or twice she had peeped into
+the book her sister was reading, but it had no pictures or
+conversations in it, “and what is the use of a book,” thought Alice
+“without pictures or conversations?”
+"""
+ids = torch.tensor([encode(HUMAN)[:60]])  # (1, n)
+cache = {}
+pieces = [forward(piece, cache) for piece in ids.split([20, 7, *[1] * 33], dim=1)]
 with torch.no_grad():
-    uncached = model(ids).logits                                   # (1, n, vocab)
-prove_equal(torch.cat(parts, dim=1), uncached, tolerance=1e-4, what="Logits with and without the cache")
+    uncached = model(ids).logits  # (1, n, vocab)
+cached = torch.cat(pieces, dim=1)  # (1, n, vocab)
+prove_equal(cached, uncached, tolerance=1e-4, what="Logits with and without the cache")
 
 # %% [markdown]
-# **Break it.** The classic error is to `forget` the offset. No shape is wrong, and each new query and key is turned
+# **Break it.** The classic error is to `forget` the offset. No shape is wrong, and each new query and key is rotated
 # as if it stood at position 0. Will you notice?
 
 
 # %%
 def write_cached(ids, new=25, forget=False):
-    cache, news = {}, torch.tensor([ids])  # (1, new): first the prompt, then one token
+    cache, unread = {}, torch.tensor([ids])  # (1, new): the prompt, then one token
     for _ in range(new):
-        news = forward(news, cache, forget)[:, -1:].argmax(dim=-1)               # (1, 1)
-        ids = [*ids, news.item()]
+        logits = forward(unread, cache, forget=forget)  # (1, new, vocab)
+        unread = logits[:, -1:].argmax(dim=-1)  # (1, 1)
+        ids = [*ids, unread.item()]
     return ids
 
 
@@ -230,11 +234,12 @@ print(f"right:\n{decode(write_cached(rabbit))}\n")
 print(f"without the offset:\n{decode(write_cached(rabbit, forget=True))}")
 
 # %% [markdown]
-# ## 4 What the cache saves, and what it takes
+# ## 3 What the cache saves, and what it takes
 #
-# Count multiplications and additions. Let $N$ be the number of parameters in matrices: each costs 2 operations per
-# token (lesson 06). Scores and mixing cost $4d$ for each pair of query and key, in each of $L$ layers. To write $n$
-# tokens from a prompt of one:
+# We have a cache that changes no text. Is it worth its memory? Count multiplications and additions. Each weight in a
+# matrix costs 2 operations per position (lesson 06), so 5 tokens cost $2N \cdot 15$ without the cache and $2N \cdot 5$
+# with it. Scores and mixing cost $4d$ for each query and key in each of $L$ layers. For $n$ tokens after a prompt of
+# one:
 #
 # $$\text{without: } \sum_{i=1}^{n}\left(2Ni + 4dLi^2\right) \approx Nn^2 + \tfrac43 dLn^3
 # \qquad\qquad \text{with: } \sum_{i=1}^{n}\left(2N + 4dLi\right) \approx 2Nn + 2dLn^2$$
@@ -243,71 +248,53 @@ print(f"without the offset:\n{decode(write_cached(rabbit, forget=True))}")
 from torch.utils.flop_counter import FlopCounterMode
 
 
-def counted(new, cached):
-    cache, ids = {}, torch.ones(1, 1, dtype=torch.long)            # (1, 1)
+def counted(new, with_cache):
+    cache, one = {}, torch.ones(1, 1, dtype=torch.long)  # (1, 1)
     with FlopCounterMode(display=False) as counter:
         for i in range(1, new + 1):
-            forward(ids, cache) if cached else forward(ids.expand(1, i), {})
+            forward(one, cache) if with_cache else forward(one.expand(1, i), {})
     return counter.get_total_flops()
 
 
-for new in (8, 16, 32):
-    slow, fast = counted(new, False), counted(new, True)
-    formula = (sum(2 * N * i + 4 * d * L * i**2 for i in range(1, new + 1)),
-               sum(2 * N + 4 * d * L * i for i in range(1, new + 1)))
-    print(f"{new:2} tokens: {slow / 1e6:3.0f} MFLOP without, {fast / 1e6:2.0f} with a cache,", end=" ")
-    print(f"{slow / fast:4.1f} times fewer; the formulas agree: {(slow, fast) == formula}")
+n = 32
+slow, fast = counted(n, False), counted(n, True)
+without = sum(2 * N * i + 4 * d * L * i**2 for i in range(1, n + 1))
+cached = sum(2 * N + 4 * d * L * i for i in range(1, n + 1))
+print(f"{n} tokens: {slow / fast:.1f} times fewer operations with the cache;",
+      f"the formulas agree: {(slow, fast) == (without, cached)}")
 
 # %% [markdown]
-# Now the clock: milliseconds for *one more* token after $n$. With the cache it hardly rises at this size: only the
-# one new query meets all keys. Without it, two ways are timed: our `forward`, which writes out all scores, and the
-# library's model of section 1, which leaves them to torch's own attention.
+# Now the clock: milliseconds for *one more* token after $n$. Without the cache we time the library's model, whose
+# attention is faster than ours.
 
 # %% tags=["nbval-ignore-output"]
-lengths = [64, 128, 256, 512, 1024]
-waits = {"no cache, ours": [], "no cache, library": [], "with cache": []}
-for length in progress(lengths, "timing"):
-    ids, cache = torch.randint(V, (1, length)), {}                 # (1, length)
+for length in (8, 128, 1024):  # past 128 it has learned nothing, but it computes
+    ids, cache = torch.randint(V, (1, length)), {}  # (1, length)
     forward(ids[:, :-1], cache)
     with torch.no_grad():
-        waits["no cache, ours"].append(milliseconds(lambda: forward(ids, {})))
-        waits["no cache, library"].append(milliseconds(lambda: model(ids)))
-        waits["with cache"].append(milliseconds(lambda: forward(ids[:, -1:], dict(cache))))
-plots.lines(
-    {label: (lengths, ms) for label, ms in waits.items()}, xscale="log", yscale="log",
-    marker="o", title="With a cache, the next token costs far less",
-    xlabel="tokens so far", ylabel="milliseconds per token",
-    alt="Milliseconds for one token against the length, logarithmic. Without a cache it rises "
-    "with the length, for our forward pass more steeply than for the library's. With a cache it "
-    "is far lower and rises much less.",
-)
+        without = milliseconds(lambda: model(ids), 5)
+    cached = milliseconds(lambda: forward(ids[:, -1:], dict(cache)))
+    print(f"{length:5,} tokens: {without:6.1f} ms; with the cache {cached:4.1f} ms")
+expect("Times faster with the cache, at 1,024 tokens", without / cached, 4, 500)
 
 # %% [markdown]
-# At the longest text:
-
-# %% tags=["nbval-ignore-output"]
-ours, library, cached = (ms[-1] for ms in waits.values())
-expect("Times faster with the cache, at 1,024 tokens", ours / cached, 4, 2000)
-expect("The same against the library's model", library / cached, 4, 500)
-
-# %% [markdown]
-# Nothing is free. The cache holds a key and a value, for each layer, each key–value head, each of the $n$ positions:
+# Nothing is free. The cache holds a key and a value for each layer, each KV head and each of the $n$ positions. Ours
+# has 4 layers with 2 KV heads of width 32, so one token leaves $2 \cdot 4 \cdot 2 \cdot 32 = 512$ numbers behind:
 #
 # $$\text{bytes} = 2 \cdot L \cdot h_\text{kv} \cdot d_k \cdot n \cdot \text{bytes per number}$$
 
 
 # %%
-def cache_bytes(config, n, each=2):  # each: bytes per number; 2 in half precision
+def cache_bytes(config, n, width=2):  # width: bytes per number, 2 in half precision
     block = config.block
     kv_heads = block.attention.kv_heads or block.attention.heads
-    return 2 * config.layers * kv_heads * block.head_dim * n * each
+    return 2 * config.layers * kv_heads * block.head_dim * n * width
 
 
 cache = {}
 forward(torch.ones(1, 100, dtype=torch.long), cache)
-held = sum(each.numel() * each.element_size() for pair in cache.values() for each in pair)
-formula = cache_bytes(model.config, 100, each=4)
-print(f"ours, 100 tokens in 4 bytes: {held:,} bytes; the formula says {formula:,}")
+held = sum(k.nbytes + v.nbytes for k, v in cache.values())
+print(f"100 tokens: {held:,} bytes; formula {cache_bytes(model.config, 100, 4):,}")
 
 # %% [markdown]
 # And the large ones? Their sizes are in the library. One text, as long as each model's context:
@@ -315,481 +302,522 @@ print(f"ours, 100 tokens in 4 bytes: {held:,} bytes; the formula says {formula:,
 # %%
 from txlib.models.sizes import GPT2, GPT3, LLAMA, MIXTRAL, count_parameters
 
-GIANTS = {"GPT-2 small": GPT2["small"], "GPT-2 XL": GPT2["xl"], "Llama 7B": LLAMA["7b"],
-          "Mixtral 8x7B": MIXTRAL["8x7b"], "GPT-3 175B": GPT3["175b"]}
+GIANTS = {"GPT-2 small": GPT2["small"], "GPT-2 XL": GPT2["xl"],
+          "Llama 7B": LLAMA["7b"], "Mixtral 8x7B": MIXTRAL["8x7b"],
+          "GPT-3 175B": GPT3["175b"]}
+print(f"{'':13}{'KiB a token':>12}{'tokens':>8}{'cache, GiB':>12}{'weights':>9}")
 for label, config in GIANTS.items():
     n, weights = config.max_length, 2 * count_parameters(config)
-    print(f"{label:13} {cache_bytes(config, 1) / 2**10:5,.0f} KiB per token; {n:6,} tokens take "
-          f"{cache_bytes(config, n) / 2**30:4.2f} GiB, the weights {weights / 2**30:5.1f} GiB")
+    print(f"{label:13}{cache_bytes(config, 1) / 2**10:12,.0f}{n:8,}"
+          f"{cache_bytes(config, n) / 2**30:12.2f}{weights / 2**30:9.1f}")
 
 # %% [markdown]
-# Half a mebibyte per token for Llama 7B: thirteen texts of full length, and the cache is as large as the model. That,
-# not arithmetic, limits how many users a GPU can serve at once. Mixtral has as many layers and a head as wide as
-# Llama 7B's, but 8 key–value heads instead of 32, so a quarter of the cache: that is what grouped queries are for
-# (lesson 16). (GiB are units of $2^{30}$ bytes. Lesson 10's 9.7 GB for GPT-3 are the same 9.00 GiB.)
+# Half a mebibyte per token for Llama 7B: thirteen texts of full length, and the cache is as large as the model. That
+# limits how many users a GPU can serve at once. Mixtral has as many layers as Llama 7B and heads of the same width, but
+# 8 KV heads instead of 32, so a quarter of the cache: that is what grouped queries are for (lesson 16).
 
 # %% [markdown]
-# ## 5 Several prompts at once
+# ## 4 Several prompts at once
 #
-# A server writes for many people. Their prompts have different lengths, but a batch is a rectangle, so the short ones
-# are filled up. On which side? In lesson 08 the padding stood on the right. Here the *end* of the prompt is where the
-# model goes on, so let us try all ways, and compare each prompt's next-token distribution with what it is alone.
+# A server writes for many users. Their prompts have different lengths, but a batch is a rectangle, so the short ones
+# are padded. On which side? In lesson 08 the padding was on the right. Here the *end* of the prompt is where the model
+# goes on. Where does the next token land?
 
-# %%
-prompts = ["The", "Alice was beginning to", "“I don’t think they play at all fairly,” said"]
-rows = [encode(prompt) for prompt in prompts]
-n, PAD = max(map(len, rows)), 0
-right = torch.tensor([row + [PAD] * (n - len(row)) for row in rows])             # (batch, n)
-left = torch.tensor([[PAD] * (n - len(row)) + row for row in rows])              # (batch, n)
-mask = torch.tensor([[0] * (n - len(row)) + [1] * len(row) for row in rows])     # 1 = a real token
-with torch.no_grad():
-    alone = torch.cat([model(torch.tensor([row])).logits[:, -1].softmax(dim=-1) for row in rows])
+# %% jupyter={"source_hidden": true}
+words_of = {"right": ["The", None, None, None, "new"], "left": [None, None, None, "The", "new"]}
+longest = ["Alice", "was", "beginning", "to", "new"]
 
 
-def misplaced(p, q):  # (..., vocab) each: the share that differs
-    return (p - q).abs().sum(dim=-1) / 2                           # (...,)
+def padded_row(words):
+    return [("", "padding") if word is None else (word, "kept" if word == "new" else "reused") for word in words]
 
+
+figures.token_grid(
+    {"padded right": padded_row(words_of["right"]), " ": padded_row(longest), "  ": [None] * 5,
+     "padded left": padded_row(words_of["left"]), "   ": padded_row(longest)},
+    {"reused": "prompt", "padding": "padding", "kept": "the next token"},
+    title="On the right, padding comes between a prompt and its next token", width=1.0,
+    alt="Two batches of two prompts, The and Alice was beginning to. Padded on the right, three boxes of padding stand "
+    "between The and its new token. Padded on the left, they stand before The, and the new token follows it directly.",
+)
 
 # %% [markdown]
-# Which of the three rows below will show zeros?
+# Try the ways, and compare each prompt's next-token distribution with what it is alone. Between two distributions we
+# count the probability that is in the wrong place: for (0.5, 0.3, 0.2) and (0.4, 0.4, 0.2) it is 0.1.
 
 # %%
+rows = [encode("The"), encode("Alice was beginning to"),
+        encode("“I don’t think they play at all fairly,” said")]
+n, PAD = max(map(len, rows)), 0  # tokens of the longest
+right = torch.tensor([row + [PAD] * (n - len(row)) for row in rows])  # (batch, n)
+left = torch.tensor([[PAD] * (n - len(row)) + row for row in rows])  # (batch, n)
+mask = torch.tensor([[0] * (n - len(row)) + [1] * len(row) for row in rows])
+
+
 @torch.no_grad()
-def wrong_by(ids, mask=None):                                      # (batch, n) each
-    p = model(ids, mask).logits[:, -1].softmax(dim=-1)             # (batch, vocab)
-    return "  ".join(f"{change:6.1%}" for change in misplaced(p, alone))
+def next_tokens(ids, mask=None):  # (batch, n) each
+    return model(ids, mask).logits[:, -1].softmax(dim=-1)  # (batch, vocab)
 
 
-print("share of the probability that is in the wrong place, for each prompt:")
-print(f"padded right, last column    {wrong_by(right)}")
-print(f"padded left, no mask         {wrong_by(left)}")
-print(f"padded left, with the mask   {wrong_by(left, mask)}")
+def misplaced(p, q):  # (..., vocab) each
+    return (p - q).abs().sum(dim=-1) / 2  # (...,)
+
 
 # %% [markdown]
-# The third prompt is the longest; it needs no padding, so nothing happens to it. On the right, the last column of the
-# others is padding, and the model continues *that*. You might read the last *real* token instead; that is right for
-# the first new token. But where does the new token go? After the padding. There it is too far away from the prompt,
+# Guess first:
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "padding-side", "Which batches leave all three distributions as they are alone?",
+    "all of them: padding means nothing", "padded left, with or without a mask", "only padded left with a mask",
+)
+
+# %%
+alone = torch.cat([next_tokens(torch.tensor([row])) for row in rows])  # (batch, vocab)
+ways = {"padded right, last column": (right, None),
+        "padded left, no mask": (left, None),
+        "padded left, with the mask": (left, mask)}
+print("probability in the wrong place, for each prompt:")
+for name, batch in ways.items():
+    print(f"{name:28}", *(f"{x:6.1%}" for x in misplaced(next_tokens(*batch), alone)))
+predicted("padding-side", "only padded left with a mask")
+
+# %% [markdown]
+# (The third prompt needs no padding.) On the right, the last column is padding, and the model continues *that*. You
+# might read the last *real* token instead. But then the new token goes after the padding, too far away from its prompt,
 # even if the padding is masked:
 
-
 # %%
-@torch.no_grad()
-def second_token(row, gap):
-    """The distribution after one more token, which stands `gap` places too far; the gap is masked."""
-    ids = torch.tensor([[*row, *[PAD] * gap, *encode(" very")]])   # (1, length)
-    mask = torch.tensor([[1] * len(row) + [0] * gap + [1]])        # (1, length)
-    return model(ids, mask).logits[0, -1].softmax(dim=-1)          # (vocab,)
-
-
-for gap in (1, 4, 16, 64):
-    change = misplaced(second_token(rows[1], gap), second_token(rows[1], 0))
-    print(f"a gap of {gap:2}: {change:.1%} of the probability in the wrong place")
+for gap in (0, 1, 4, 16):
+    ids = torch.tensor([[*rows[1], *[PAD] * gap, *encode(" very")]])  # (1, length)
+    seen = torch.tensor([[1] * len(rows[1]) + [0] * gap + [1]])  # (1, length)
+    p = next_tokens(ids, seen)  # (1, vocab)
+    near = near if gap else p
+    print(f"a gap of {gap:2}: {misplaced(p, near)[0]:.1%} in the wrong place")
+print("positions, padded left:", (mask.cumsum(dim=1) - 1).clamp(min=0)[1].tolist())
 
 # %% [markdown]
-# So pad on the left, with a mask. (On the right it works too, if each row then writes at its own place: real servers
-# keep each text's cache apart and have no padding at all.) With rotary positions that is all, because they only know
-# distances. With *learned* positions (GPT-2) there is one more thing: the first real token must be position 0, wherever
-# it stands. Count the real tokens. Here with a GPT-2 in small, with random weights:
-
-# %%
-from txlib.layers import BlockConfig
-
-torch.manual_seed(0)
-small = BlockConfig.of_sizes(64, 4, 256, position="learned")
-gpt2 = GPT(GPTConfig(V, small, layers=2, max_length=64, init_std=0.5)).eval()
-places = {"by columns": torch.arange(n).expand(3, n),
-          "by real tokens": (mask.cumsum(dim=1) - 1).clamp(min=0)}
-allowed = mask.bool()[:, None, None, :] & causal().dense(n)        # (batch, 1, n, n)
-with torch.no_grad():
-    own = torch.cat([gpt2(torch.tensor([row])).logits[:, -1].softmax(dim=-1) for row in rows])
-    for label, position in places.items():
-        x = gpt2.embedding(left) + gpt2.position.weight[position]  # (batch, n, d_model)
-        p = gpt2.logits(gpt2.decoder(x, allowed)[:, -1]).softmax(dim=-1)         # (batch, vocab)
-        changes = "  ".join(f"{each:6.1%}" for each in misplaced(p, own))
-        print(f"positions counted {label:15} {changes}")
-
-# %% [markdown]
-# ## 6 What a token waits for
+# So pad on the left, with a mask. With rotary positions that is all, because they only know distances. With *learned*
+# positions (GPT-2) one more thing is needed: the first real token must be position 0, wherever it stands. So count
+# the real tokens, as the last line does for the second prompt.
 #
-# Why write for many at once at all? Look at what one step does. Each weight takes part in one multiplication and one
-# addition per text: with $B$ texts in the batch, $2NB$ operations. And each weight must be fetched from memory, once
-# per step, however many texts there are: $4N$ bytes in float32. The ratio is the **arithmetic intensity**:
+# **What servers do.** Texts end at different steps, and a batch that waits for its longest text leaves the other rows
+# idle. With **continuous batching** (*Orca*, Yu et al. 2022), a new request takes a row as soon as a text ends:
+
+# %% jupyter={"source_hidden": true}
+slots = {"row 1": "AAADDDDD", "row 2": "BBBBBBB.", "row 3": "CCEEEEFF"}
+figures.token_grid(
+    {name: [("", "dropped") if text == "." else (text, "computed") for text in texts] for name, texts in slots.items()},
+    {"computed": "a token of the text with this letter", "dropped": "idle"},
+    title="Six texts in three rows: a free row is given away at once", width=0.6,
+    alt="Three rows of eight steps. Row 1: text A for three steps, then D for five. Row 2: B for seven steps, then "
+    "idle. Row 3: C for two steps, E for four, F for two.",
+)
+
+# %% [markdown]
+# Nor do they reserve room for the longest possible text. **Paged attention** (Kwon et al. 2023) cuts the cache into
+# blocks of 16 tokens, which may lie anywhere in memory, and keeps a list of them for each text. Texts with the same
+# beginning can share blocks.
+
+# %% [markdown]
+# ## 5 What a token waits for
+#
+# We can serve many users in one batch. Why should we? Look at what one step does. With one text, each weight takes part
+# in 2 operations, and its 4 bytes must be fetched from memory: half an operation per byte. With 8 texts it is fetched
+# once and used for 16 operations: 4 per byte. In general, with $B$ texts, the **arithmetic intensity** is
 #
 # $$\frac{\text{operations}}{\text{bytes}} = \frac{2NB}{4N} = \frac{B}{2}
 # \qquad\qquad \text{time} \ge \max\left(\frac{2NB}{\text{operations per second}},\;
 # \frac{4N}{\text{bytes per second}}\right)$$
 #
 # Both must be done; the slower one decides. What can your machine do? Multiply two large matrices, where each number
-# that is fetched is used thousands of times. And read an array too large for the processor's own memory, using each
-# number once.
+# is used thousands of times. And read an array too large for the processor's own memory, using each number once.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
-square, array = torch.randn(2048, 2048), torch.ones(100_000_000)   # 16 MB, 400 MB
-rate = 2 * 2048**3 / milliseconds(lambda: square @ square) * 1000  # operations per second
-reading = 4 * len(array) / milliseconds(array.sum) * 1000       # bytes per second
-balance = rate / reading
-print(f"{rate / 1e9:.0f} GFLOP/s, {reading / 1e9:.0f} GB/s:", end=" ")
-print(f"{balance:.0f} operations while one byte arrives.")
-print(f"Reading and arithmetic take equally long at {2 * balance:.0f} texts")
+square, array = torch.randn(2048, 2048), torch.ones(100_000_000)  # 16 MB, 400 MB
+rate = 2 * 2048**3 / milliseconds(lambda: square @ square, 5) * 1000  # operations/s
+reading = 4 * len(array) / milliseconds(array.sum, 5) * 1000  # bytes/s
+print(f"{rate / 1e9:.0f} GFLOP/s, {reading / 1e9:.0f} GB/s:",
+      f"{rate / reading:.0f} operations while one byte arrives")
+print(f"reading and arithmetic take equally long at {2 * rate / reading:.0f} texts")
 del array
 
 # %% [markdown]
-# With one text the intensity is ½ operation per byte, and this machine could do several meanwhile. So its arithmetic
-# units are idle most of the time: one token waits for *memory*. On GPUs the gap is wider still. An A100 with 80 GB
-# computes 312 TFLOP/s in 16 bits and reads 2.04 TB/s (its data sheet): 153 operations per byte. In 16 bits, intensity
-# is $B$: with fewer than about 150 texts at once it mostly waits.
+# With one text the intensity is ½, and this machine could do several operations while one byte arrives. So one token
+# waits for *memory*. On GPUs the gap is wider still. An A100 with 80 GB
+# computes 312 TFLOP/s in 16 bits and reads 2.04 TB/s (its data sheet): 153 operations per byte. In 16 bits the
+# intensity is $B$, so with fewer than about 150 texts at once it mostly waits.
 #
-# Check it with the clock. Our little model fits into the processor's own memory, so it would prove nothing. Take
-# GPT-2 small's twelve blocks instead, with random weights: what they say does not matter here. Before you look: how
-# much longer will a step for 4 texts take than a step for 1?
+# Check it with the clock. Our small model fits into the processor's own memory, so it would prove nothing. Take
+# GPT-2 small's twelve blocks instead, with random weights.
 
 # %% tags=["nbval-ignore-output"]
-big = GPT(GPTConfig(V, BlockConfig.of_sizes(768, 12, 3072, position="rotary"), layers=12)).eval()
+sizes = BlockConfig.of_sizes(768, 12, 3072, position="rotary")
+big = GPT(GPTConfig(V, sizes, layers=12)).eval()
 weights = sum(weight.numel() for weight in big.parameters() if weight.dim() == 2)
-batches = [1, 2, 4, 8, 16, 32, 64]
-took = dict.fromkeys(batches, float("inf"))
-with torch.no_grad():
-    for _ in progress(range(8), "timing steps"):              # in turns, so that a busy moment hits all
-        for B in batches:
-            step = milliseconds(lambda: big(torch.zeros(B, 1, dtype=torch.long)), 1)
-            took[B] = min(took[B], step)
-limit = [1000 * max(2 * weights * B / rate, 4 * weights / reading) for B in batches]
-for B, measured, least in zip(batches, took.values(), limit, strict=True):
-    print(f"{B:2} texts: {measured:5.1f} ms per step (at best {least:5.1f} ms),", end=" ")
-    print(f"{1000 * B / measured:4.0f} tokens per second")
+took = {}
+for B in progress([1, 2, 4, 8, 16, 32], "timing"):
+    ids = torch.zeros(B, 1, dtype=torch.long)  # (batch, 1)
+    with torch.no_grad():
+        took[B] = milliseconds(lambda: big(ids), 6)
+limit = {B: 1000 * max(2 * weights * B / rate, 4 * weights / reading) for B in took}
+for B, ms in took.items():
+    print(f"{B:2} texts: {ms:5.1f} ms per step, at best {limit[B]:5.1f} ms")
+expect("Tokens per second: 16 texts against 1", 16 * took[1] / took[16], 3, 16)
 
 # %% [markdown]
-# The same as a speed, beside what the two limits allow:
+# The same as a speed, next to what the two limits allow:
 
-# %% tags=["nbval-ignore-output"]
-speeds = {
-    "measured": [1000 * B / ms for B, ms in took.items()],
-    "at best": [1000 * B / ms for B, ms in zip(batches, limit, strict=True)],
-}
+# %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 plots.lines(
-    {label: (batches, values) for label, values in speeds.items()}, xscale="log", yscale="log",
+    {"measured": (list(took), [1000 * B / ms for B, ms in took.items()]),
+     "at best": (list(took), [1000 * B / limit[B] for B in took])},
+    xscale="log", yscale="log",
     marker="o", dashed=["at best"], title="Many texts share one reading of the weights",
     xlabel="texts in the batch, B", ylabel="tokens per second, together",
     alt="Tokens per second against the batch size, both logarithmic. The dashed limit rises in "
     "proportion to the batch, then becomes level where arithmetic takes longer than reading. "
-    "The measured line lies below it, furthest at small batches.",
+    "The measured line lies below it.",
 )
 
 # %% [markdown]
-# What sixteen texts at once gain:
-
-# %% tags=["nbval-ignore-output"]
-expect("Tokens per second: 16 texts against 1", speeds["measured"][4] / speeds["measured"][0], 3, 16)
-
-# %% [markdown]
 # The dashed line is called a **roofline**: sloping where memory limits, level where arithmetic does. Under the slope,
-# more texts cost little: in the run stored here, a step for 4 texts took 1.6 times as long as a step for 1. Even 16
-# texts, where the line is level already, took only about two and a half times as long. A roofline is a limit: what is
-# measured stays below it, here most of all for small batches. Nor is it as smooth: 2 texts took no less time than 4,
-# since torch multiplies some numbers of rows better than others. That is the first lever. It makes a *server* fast, but not *your*
-# text: one token still takes one reading of all weights. (And each text brings its own cache to be read, which is not
-# shared; at long contexts that limits the batch.) There are two levers for a single text: make the weights smaller, or
-# get more than one token out of each reading. Sections 7 and 8.
+# more texts cost little. What is measured stays below the limit.
+#
+# This makes a *server* fast, but not *your* text: one token still takes one reading of all weights. (And each text has
+# its own cache to be read, which is not shared; at long contexts that limits the batch.) A single text has two levers:
+# make the weights smaller, or get more than one token out of each reading.
 
 # %% [markdown]
-# ## 7 Fewer bits
+# ## 6 Fewer bits
 #
-# If a token waits for bytes, move fewer. A weight in float32 has 4 bytes; a whole number from −127 to 127 has one.
-# Round each weight to a multiple of a *step*, and store which multiple. How large a step? The largest weight of a row
-# must still fit:
+# If a token waits for bytes, move fewer. A weight in float32 has 4 bytes; a whole number from −127 to 127 has one. Take
+# the row (0.50, −1.27, 0.023). Its largest weight must become 127, so the **scale** is $1.27/127 = 0.01$; divided by it
+# and rounded the row is (50, −127, 2), and times 0.01 again (0.50, −1.27, 0.020). Only the last one has changed, by
+# less than half a scale:
 #
 # $$s_r = \frac{\max_c |W_{rc}|}{127} \qquad\qquad Q_{rc} = \text{round}\left(\frac{W_{rc}}{s_r}\right)
 # \qquad\qquad W_{rc} \approx s_r\, Q_{rc}$$
 #
-# This is *symmetric quantisation, one scale per row* (also: absmax; Dettmers et al. 2022, §2).
+# This is **quantization**, symmetric, with one scale per row (also *absmax*; Dettmers et al. 2022, §2). Why a scale for
+# each row? One weight of unusual size makes the scale large for all that share it. Put one such **outlier** into a
+# matrix, and look at all rows but its own:
 
 
 # %%
-def quantise(weight, bits=8, dim=1):  # (out, in); dim=None: one step for all
-    largest = weight.abs().max() if dim is None else weight.abs().amax(dim, keepdim=True)
-    step = largest / (2 ** (bits - 1) - 1)                         # (out, 1), or a number
-    return (weight / step).round().to(torch.int8), step
+def quantize(weight, bits=8, dim=1):  # (out, in); dim=None: one scale for all
+    largest = weight.abs().amax(dim, keepdim=True)  # (out, 1) or (1, 1)
+    scale = largest / (2 ** (bits - 1) - 1)  # (out, 1), or one number
+    return (weight / scale).round().to(torch.int8), scale
 
 
-weight = model.decoder.layers[0].feed_forward.up_proj.weight.detach()   # (d_ff, d_model)
-q, step = quantise(weight)
-error = (weight - q * step).norm() / weight.norm()
-bytes_now = q.numel() + 4 * step.numel()
-print(f"{4 * weight.numel():,} bytes become {bytes_now:,}; the error is {error:.2%} of the matrix")
-half_a_step = bool(((weight - q * step).abs() <= 0.5001 * step).all())
-print("no weight is off by more than half a step:", half_a_step)
-
-# %% [markdown]
-# Why a step for each row? One weight of unusual size makes the step large for all that share it. Put one such
-# **outlier** into the matrix: which error will rise more, with one step for the whole matrix, or with one per row?
-
-# %%
+weight = model.decoder.layers[0].feed_forward.up_proj.weight.detach()  # (d_ff, d_model)
 spoiled = weight.clone()
 spoiled[3, 5] = 20 * weight.abs().max()
-for label, matrix in (("as it is", weight), ("with an outlier", spoiled)):
-    for shared, dim in (("whole matrix", None), ("each row", 1)):
-        q, step = quantise(matrix, dim=dim)
-        rest = torch.arange(len(matrix)) != 3                      # all rows but the outlier's
-        error = (matrix - q * step)[rest].norm() / matrix[rest].norm()
-        print(f"{label:16} one step for {shared:12} error in the other rows {error:6.2%}")
+rest = torch.arange(len(weight)) != 3  # all rows but the outlier's
+for label, matrix in {"as it is": weight, "with an outlier": spoiled}.items():
+    for shared, dim in {"the matrix": None, "each row": 1}.items():
+        q, scale = quantize(matrix, dim=dim)
+        error = (matrix - q * scale)[rest].norm() / matrix[rest].norm()
+        print(f"{label:16} one scale for {shared:11} error {error:6.2%}")
 
 # %% [markdown]
-# Now the whole model, and not the error of its weights but of its *predictions*: its perplexity on the human text. With
-# fewer and fewer bits, where does it break?
+# Now the whole model, and not the error of its weights but that of its *predictions*: its perplexity on 100 tokens of
+# Carroll. (It was trained on this very author, so it is low. Only the differences matter here.) With fewer and fewer
+# bits, where does it break?
 
 
 # %%
-@torch.no_grad()
-def rounded(bits, dim=1):
-    """The model with each matrix rounded; it still computes in float32."""
+def rounded(bits, dim=1):  # it still computes in float32
     other = copy.deepcopy(model)
     for weight in other.parameters():
         if weight.dim() == 2:
-            q, step = quantise(weight, bits, dim)
-            weight.copy_(q * step)
+            q, scale = quantize(weight.data, bits, dim)
+            weight.data = q * scale
     return other
 
 
-@torch.no_grad()
 def perplexity(model):
-    ids = torch.tensor([encode(HUMAN)])                            # (1, n)
-    return F.cross_entropy(model(ids).logits[0, :-1], ids[0, 1:]).exp().item()
+    ids = torch.tensor([encode(HUMAN)])  # (1, n)
+    with torch.no_grad():
+        logits = model(ids).logits[0]  # (n, vocab)
+    return F.cross_entropy(logits[:-1], ids[0, 1:]).exp().item()
 
 
-# %% [markdown]
-# From two bits to eight, with one step for a whole matrix and with one for each row:
-
-# %%
 widths = [2, 3, 4, 5, 6, 7, 8]
-ladders = {label: [perplexity(rounded(bits, dim)) for bits in widths]
-           for label, dim in (("one step per matrix", None), ("one step per row", 1))}
-for label, values in ladders.items():
-    print(f"{label:20}", "  ".join(f"{bits}: {x:,.1f}" for bits, x in zip(widths, values, strict=True)))
+ladders = {"one scale per matrix": [perplexity(rounded(bits, None)) for bits in widths],
+           "one scale per row": [perplexity(rounded(bits)) for bits in widths]}
 
-# %% [markdown]
-# Against the model as it is, in 32 bits:
-
-# %%
+# %% jupyter={"source_hidden": true}
 plots.lines(
-    {label: (widths, values) for label, values in ladders.items()}
-    | {"32 bits": ([2, 8], [perplexity(model)] * 2)},
+    {label: (widths[1:], values[1:]) for label, values in ladders.items()}
+    | {"32 bits": ([3, 8], [perplexity(model)] * 2)},
     yscale="log", marker="o", dashed=["32 bits"],
-    title="Eight bits cost nothing, four little, two everything",
-    xlabel="bits per weight", ylabel="perplexity on the human text",
-    alt="Perplexity against bits per weight from 2 to 8. Down to about 5 bits both lines lie on "
-    "the dashed line of the unrounded model; at 4 one step per row stays close while one per "
-    "matrix leaves it; below 3 bits both rise steeply.",
+    title="On these 100 tokens, eight bits cost nothing and four little",
+    xlabel="bits per weight", ylabel="perplexity",
+    alt="Perplexity against bits per weight from 3 to 8. Down to about 5 bits both lines lie on "
+    "the dashed line of the unrounded model; at 4 one scale per row stays close while one per "
+    "matrix leaves it; at 3 both rise.",
 )
 
 # %% [markdown]
-# (Real 4-bit models use one step for 32 to 128 weights, and place the steps with more care.)
+# (Real 4-bit models use one scale for 32 to 128 weights, and place the
+# levels with more care.)
 #
-# Is it faster? Not by itself. If you unpack the bytes to floats and then multiply, you write and read *more* than
-# before. A special kernel has to multiply what it reads at once, in the processor's registers. The library's
-# `pack_weights` uses such a kernel, FBGEMM, where the processor is an x86. Measure all three, on one matrix that is
-# too large for the processor's own memory:
+# Is it faster? Not by itself. If you unpack the bytes to floats first, you write and read *more* than before. A special
+# **kernel** has to multiply what it reads at once. The library's `pack_weights` uses such a kernel, FBGEMM, where the
+# processor has one. It does more than we did: it also rounds the layer's *input* on the fly, to 128 levels, so that
+# whole numbers are multiplied with whole numbers (*dynamic* quantization). So measure its time *and* its error, on a
+# matrix that is too large for the processor's own memory, and the perplexity of our model with it:
 
 # %% tags=["nbval-ignore-output"]
-from txlib.layers import PackedLinear
-
 torch.manual_seed(0)
-layer, x = torch.nn.Linear(8192, 8192, bias=False), torch.randn(1, 8192)         # 256 MiB
-q, step = quantise(layer.weight.detach())
-ways = {"float32": lambda: layer(x), "int8, unpacked first": lambda: F.linear(x, q * step)}
-try:
-    packed = PackedLinear(layer.weight, None, "int8").eval()
-    ways["int8, special kernel"] = lambda: packed(x)
-except ValueError as error:
-    print(error)  # no such kernel on this processor
+layer, x = torch.nn.Linear(8192, 8192, bias=False), torch.randn(1, 8192)  # 256 MiB
+q, scale = quantize(layer.weight.detach())
+ways = {"float32": layer, "int8, unpacked first": lambda x: F.linear(x, q * scale)}
+if "fbgemm" in torch.backends.quantized.supported_engines:
+    ways["int8, special kernel"] = PackedLinear(layer.weight, None, "int8").eval()
+    packed = pack_weights(copy.deepcopy(model), "int8")
+    expect("Perplexity with packed weights", perplexity(packed), 25, 28)
 with torch.no_grad():
     for label, way in ways.items():
-        print(f"{label:22} {milliseconds(way, 5):6.1f} ms")
+        error = (way(x) - layer(x)).norm() / layer(x).norm()
+        wait = milliseconds(lambda: way(x), 3)
+        print(f"{label:21} {wait:6.1f} ms, error {error:.2%}")
 del layer, q
 
 # %% [markdown]
 # With a good kernel, a quarter of the bytes takes a quarter of the time or less. Unpacking first is far slower than
-# not rounding at all.
+# not rounding at all. The rounded input adds to the error of the output, but the model as a whole does not mind: with
+# 8-bit weights *and* inputs its perplexity is still that of 32 bits, to within one. (In large models inputs have
+# outliers as well: LLM.int8() is about those.)
+
+# %% [markdown]
+# ## 7 Speculative decoding
 #
-# ## 8 Speculative decoding
-#
-# The other lever: more than one token for each reading of the weights. Section 6 says that several *texts* cost
-# little more than one, as they share that reading. Several *positions* of one text share it, too. How much longer
-# will a call with five of them take?
+# The other lever: more than one token for each reading of the weights. Several *texts* share a reading. Several
+# *positions* of one text share it as well. How much longer does a call with five of them take?
 
 # %% tags=["nbval-ignore-output"]
+ids = torch.zeros(1, 5, dtype=torch.long)  # (1, new)
 with torch.no_grad():
-    one, five = (milliseconds(lambda: big(torch.zeros(1, new, dtype=torch.long)), 5) for new in (1, 5))
-print(f"a call with 1 new token {one:.0f} ms, with 5 new tokens {five:.0f} ms")
+    one, five = (milliseconds(lambda: big(ids[:, :new]), 5) for new in (1, 5))
 expect("Five tokens in one call, against one", five / one, 0.8, 3)
 del big
 
 # %% [markdown]
-# In the run stored here, five took about twice as long as one. If only reading counted, they would be free; twice is
-# still far from five times. But we do not have the next five tokens: that is the point of decoding. So *guess* them,
-# with something cheap: the **draft**. Then call the model once with all guesses. It says at each place what it would
-# have predicted, so we see which guesses were good. Keep those up to the first bad one. (Leviathan et al. 2023; Chen
-# et al. 2023.)
+# Far less than five times as long. But we do not have the next five tokens. So *guess* them with something cheap, the
+# **draft**. Then call the model once with all guesses. At each of them it says what it would have predicted, so we see
+# which guesses were good, and keep those up to the first bad one (Leviathan et al. 2023; Chen et al. 2023).
 #
-# With greedy choice it is plain what a good guess is: the model's own likeliest token. But with sampling?
+# ### 7.1 The rule
 #
-# ### 8.1 The rule
-#
-# At some place, the draft has drawn a token $x$ from its distribution $q$. The model's is $p$. We want the result to be
-# distributed as $p$, *exactly*. Keeping every guess gives $q$. Where the draft likes $x$ more than the model does,
-# $q(x) > p(x)$, it comes too often. So keep it only with probability $p(x)/q(x)$; otherwise always:
+# With greedy choice it is plain what a good guess is: the model's own likeliest token. But with sampling? The draft has
+# drawn a token $x$ from its distribution $q$; the model's is $p$. We want the result to be distributed as $p$,
+# *exactly*. Four tokens, with small numbers:
+
+# %% jupyter={"source_hidden": true}
+figures.overlap(
+    {"she": 0.60, "was": 0.25, "the": 0.10, "rabbit": 0.05}, {"she": 0.30, "was": 0.30, "the": 0.10, "rabbit": 0.30},
+    title="Green is kept; orange is refused, and fills the blue gaps",
+    alt="Bars for four tokens, draft q against model p. The overlap, the smaller of the two, is green: she 0.30, was "
+    "0.25, the 0.10, rabbit 0.05. On top of she, 0.30 too much. On top of was 0.05 and of rabbit 0.25 missing.",
+)
+
+# %% [markdown]
+# Keeping every guess gives $q$: *she* comes twice as often as it should. So keep *she* only with probability
+# $0.30/0.60 = ½$, and the others always. Then each token is guessed and kept as often as the green bars say. What is
+# refused, 0.30, is as much as what is missing, 0.05 for *was* and 0.25 for *rabbit*. So after a refusal, draw from
+# *what is missing*: *was* with probability 1/6, *rabbit* with 5/6. In general, a guess is kept with
+# $\min(1, p(x)/q(x))$:
 #
 # $$P(x \text{ guessed and kept}) = q(x)\,\min\left(1, \frac{p(x)}{q(x)}\right) = \min\big(p(x), q(x)\big)$$
 #
-# To $p(x)$, then, $p(x) - \min(p(x), q(x)) = \max(0, p(x) - q(x))$ is missing. So when a guess is refused, draw from
-# *that*, normalised. Does it fit? A guess is kept with probability
+# So $P(x)$ is still short of $p(x)$ by $\max(0, p(x) - q(x))$. Do the totals match? A guess is kept with probability
 #
 # $$\alpha = \sum_x \min\big(p(x), q(x)\big)$$
 #
-# and refused with $1 - \alpha$, which is just the sum of what is missing. So a refused guess fills each gap exactly,
-# and $P(x) = p(x)$. (Leviathan et al., appendix A.1.)
+# and refused with $1 - \alpha$, which is just the sum of all that is missing. So refused guesses fill each gap exactly,
+# and $P(x) = p(x)$ (Leviathan et al., appendix A.1). Two other rules look almost as good: keep every guess; or, after a
+# refusal, draw from $p$ itself.
 
 
 # %%
-def keep_or_redraw(guess, q, p):                                   # guess (n,); q, p (vocab,)
-    refused = torch.rand(len(guess)) * q[guess] >= p[guess]  # (n,): kept with probability p / q
-    missing = (p - q).clamp(min=0)  # (vocab,): multinomial normalises
-    return torch.where(refused, missing.multinomial(len(guess), replacement=True), guess)
+def keep_or_redraw(guess, q, p, redraw):  # guess (n,); q, p, redraw (vocab,)
+    refused = torch.rand(len(guess)) * q[guess] >= p[guess]  # (n,)
+    others = redraw.multinomial(len(guess), replacement=True)  # (n,)
+    return torch.where(refused, others, guess)
 
 
 torch.manual_seed(0)
-q = torch.tensor([0.60, 0.25, 0.10, 0.05])                         # (vocab,): the draft's
-p = torch.tensor([0.30, 0.30, 0.10, 0.30])                         # (vocab,): the model's
-guess = q.multinomial(100_000, replacement=True)                   # (n,)
-for label, drawn in (("guesses", guess), ("after the rule", keep_or_redraw(guess, q, p))):
-    shares = (drawn.bincount(minlength=4) / len(drawn)).tolist()
-    print(f"{label:15}", "  ".join(f"{share:.3f}" for share in shares))
-print(f"{'the model':15}", "  ".join(f"{share:.3f}" for share in p.tolist()))
+q, p = torch.tensor([0.60, 0.25, 0.10, 0.05]), torch.tensor([0.30, 0.30, 0.10, 0.30])
+guess = q.multinomial(100_000, replacement=True)  # (n,)
+missing = (p - q).clamp(min=0)  # (vocab,): multinomial normalizes
+results = {"keep all": guess, "redraw from p": keep_or_redraw(guess, q, p, p),
+           "redraw what is missing": keep_or_redraw(guess, q, p, missing)}
+for label, drawn in results.items():
+    print(f"{label:23}", (drawn.bincount(minlength=4) / 100_000).numpy().round(3))
 
 # %% [markdown]
-# Close. Close enough? The **chi-square test** asks it properly. Add up, over all outcomes, how far the counts $O$ are
-# from what is expected, $E$:
+# Drawing from $p$ after a refusal is natural, and wrong: what was kept already has its share of $p$. The last rule is
+# close. Close enough? The **chi-square test** asks it properly. Add up, over all outcomes, how far the counts $O$ are
+# from the expected ones $E$. For a coin that shows 60 heads in 100 throws it is $10^2/50 + 10^2/50 = 4$:
 #
 # $$\chi^2 = \sum_x \frac{(O_x - E_x)^2}{E_x}$$
 #
-# If the distribution is right, this is about the number of outcomes minus 1, call it $f$, give or take
-# $\sqrt{2f}$; that does not grow with the number of draws. If it is wrong, $\chi^2$ grows in proportion to them. Try
-# the rule, and two that look almost as good: keep every guess; or, when it is refused, draw from $p$ itself.
+# If the distribution is right, $\chi^2$ has the mean $f$, the number of outcomes minus 1, and the standard deviation
+# $\sqrt{2f}$; neither grows with the number of draws. If it is wrong, $\chi^2$ grows in proportion to them.
 
 
 # %%
-def chi_square(counts, p):                                         # (outcome,) each
-    expected = p * counts.sum()                                    # (outcome,)
+def chi_square(counts, expected):  # (outcome,) each
     return ((counts - expected).square() / expected).sum().item()
 
 
-def redraw_from_p(guess, q, p):
-    refused = torch.rand(len(guess)) * q[guess] >= p[guess]        # (n,)
-    return torch.where(refused, p.multinomial(len(guess), replacement=True), guess)
-
-
-rules = {"the rule": keep_or_redraw, "from p itself": redraw_from_p,
-         "keep all": lambda guess, q, p: guess}
-for label, rule in rules.items():
-    counts = rule(q.multinomial(100_000, replacement=True), q, p).bincount(minlength=4)
-    print(f"{label:14} χ² = {chi_square(counts, p):8,.1f}   (right: 3, give or take {6**0.5:.1f})")
+for label, drawn in results.items():
+    found = chi_square(drawn.bincount(minlength=4), 100_000 * p)
+    print(f"{label:23} χ² = {found:8,.1f}; if right: 3 ± {6**0.5:.1f}")
 
 # %% [markdown]
-# Drawing from $p$ after a refusal looks natural, and is wrong: what was kept already has its share of $p$.
-#
-# ### 8.2 A draft for nothing
+# ### 7.2 A draft that costs nothing
 #
 # What could guess cheaply? A smaller model with the same tokens; the model's own first layers; the text itself, if it
-# repeats. The cheapest that is worth anything is a table: which token follows which? Let the model write a few
-# hundred texts, and count its pairs.
+# repeats. The cheapest that is any good is a table of bigrams (lesson 10). Let the model write a few hundred texts, and
+# count which token follows which.
 
 
 # %%
-@torch.no_grad()
 def write_many(prompt, count, new, seed):
-    generator, cache = torch.Generator().manual_seed(seed), model.new_cache(new + 10)
-    news = written = torch.tensor([encode(prompt)] * count)        # (count, prompt)
-    for _ in range(new):
-        p = model(news, cache=cache).logits[:, -1].softmax(dim=-1)               # (count, vocab)
-        news = torch.multinomial(p, 1, generator=generator)        # (count, 1)
-        written = torch.cat([written, news], dim=1)
-    return written                                                 # (count, prompt + new)
+    prompts = [encode(prompt)] * count
+    texts = generate(model, prompts, max_new_tokens=new, do_sample=True, seed=seed)
+    return torch.tensor(texts)  # (count, new)
 
 
-beginnings = ["Alice", "The", "“", "It was", "She", "Sylvie"]
-pair_counts = torch.zeros(V, V)                                    # (token, next)
-for seed, beginning in enumerate(progress(beginnings, "writing texts to count in")):
-    texts = write_many(beginning, 64, 100, seed)                   # (text, length)
+bigrams = torch.zeros(V, V)  # (token, next)
+for seed, start in enumerate(["Alice", "The", "“", "It was", "She", "Sylvie"]):
+    texts = write_many(start, 64, 100, seed)  # (text, length)
     pair = texts[:, :-1].flatten(), texts[:, 1:].flatten()
-    pair_counts.index_put_(pair, torch.ones(len(pair[0])), accumulate=True)
+    bigrams.index_put_(pair, torch.tensor(1.0), accumulate=True)
 
 # %% [markdown]
-# Pairs that never occurred must stay possible, so add a little of how often each token occurs at all. Then $\alpha$:
-# how large is $\sum_x \min(p(x), q(x))$ on average, on texts that were not counted? The draft knows one token of the
-# past, and the model all of them. Guess before you look.
+# Bigrams that never occurred must stay possible, so add a little of how often each token occurs at all. Then $\alpha$:
+# how large is $\sum_x \min(p(x), q(x))$ on average, on texts that were not counted? The table knows one token of the
+# past, and the model all of them.
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "bigram-draft", "What share of the guesses of a table of bigrams will be kept?",
+    "about one in twenty", "about two in five", "about four in five",
+)
 
 # %%
-overall = (pair_counts.sum(dim=0) + 1) / (pair_counts.sum() + V)   # (vocab,): each token's share
-table = pair_counts + 5 * overall                                  # (token, next)
+overall = (bigrams.sum(dim=0) + 1) / (bigrams.sum() + V)  # (vocab,)
+table = bigrams + 5 * overall  # (token, next)
 table = table / table.sum(dim=-1, keepdim=True)
-tested = write_many("The Queen", 48, 80, seed=99)                  # (text, length): not counted
+coarse = rounded(4)
+tested = write_many("The Queen", 48, 80, seed=99)  # (text, length)
 with torch.no_grad():
-    p = model(tested).logits.softmax(dim=-1)                       # (text, length, vocab)
-    drafts = {"one share for all": overall, "the table of pairs": table[tested],
-              "itself in 4 bits": rounded(4)(tested).logits.softmax(dim=-1)}
-alphas = {label: torch.minimum(p, q).sum(dim=-1).mean().item() for label, q in drafts.items()}
-for label, alpha in alphas.items():
-    print(f"{label:20} α = {alpha:.2f}")
+    p = model(tested).logits.softmax(dim=-1)  # (text, length, vocab)
+    drafts = {"frequencies": overall, "bigrams": table[tested],
+              "itself in 4 bits": coarse(tested).logits.softmax(dim=-1)}
+alphas = {}
+for label, q in drafts.items():
+    alphas[label] = torch.minimum(p, q).sum(dim=-1).mean().item()
+    print(f"{label:17} α = {alphas[label]:.2f}")
+predicted("bigram-draft", "about two in five", "Much of language is that local.")
 
 # %% [markdown]
-# Yours should be near these:
+# The third draft is the model of section 6, rounded to 4 bits. It agrees nearly always, and where bytes are the limit
+# it costs an eighth of the full one.
+#
+# ### 7.3 One call by hand
+#
+# We have a rule for one guess and a draft. Now guess four tokens, one after the other, and call the model once: it
+# gives $p$ at the four guesses and at one place more.
 
-# %% tags=["nbval-ignore-output"]
-expect("α of the table of pairs", alphas["the table of pairs"], 0.35, 0.5)
-expect("α of 4 bits", alphas["itself in 4 bits"], 0.84, 0.94)
+# %%
+ids = encode("Alice was")
+generator = torch.Generator().manual_seed(49)
+guesses, q = [], []
+for _ in range(4):
+    last = [*ids, *guesses][-1]
+    q.append(table[last])  # (vocab,)
+    guesses.append(table[last].multinomial(1, generator=generator).item())
+logits = forward(torch.tensor([ids + guesses]), {})  # (1, length, vocab)
+p = logits[0, -5:].softmax(dim=-1)  # (guess + 1, vocab)
+for i, guess in enumerate(guesses):
+    ratio = (p[i, guess] / q[i][guess]).item()
+    print(f"{decode([guess])!r:12} p / q = {ratio:5.2f}: kept with {min(1, ratio):.0%}")
 
 # %% [markdown]
-# Four of ten guesses would be kept: much of language is that local. The third draft is the model of section 7, rounded
-# to 4 bits; it agrees nearly always, and where bytes are the limit it costs an eighth of the full one.
-#
-# ### 8.3 The loop
-#
-# Guess `ahead` tokens. One call of the model, with the cache of section 3, gives $p$ at all their places and one more.
-# Check them one after the other. Refused guesses must leave the cache again: cut it to what was kept.
+# Check them from left to right. At the first refusal, draw what is missing there, and stop. If all are kept, the last
+# row of $p$ gives one more token.
 
 
 # %%
 def checked(guesses, q, p, generator):  # q: rows (vocab,); p (guess + 1, vocab)
-    for place, guess in enumerate(guesses):
+    for i, guess in enumerate(guesses):
         chance = torch.rand((), generator=generator)
-        if chance * q[place][guess] >= p[place, guess]:  # refused: draw what is missing, and stop
-            missing = (p[place] - q[place]).clamp(min=0)           # (vocab,)
-            return [*guesses[:place], missing.multinomial(1, generator=generator).item()]
-    return [*guesses, p[-1].multinomial(1, generator=generator).item()]  # all kept: one for free
+        if chance * q[i][guess] >= p[i, guess]:  # refused
+            missing = (p[i] - q[i]).clamp(min=0)  # (vocab,)
+            return [*guesses[:i], missing.multinomial(1, generator=generator).item()]
+    return [*guesses, p[-1].multinomial(1, generator=generator).item()]
 
+
+tries = {}
+for seed in range(4):
+    result = checked(guesses, q, p, torch.Generator().manual_seed(seed))
+    tries[f"try {seed}"] = result
+    print(f"try {seed}: {decode(ids + result)!r}")
 
 # %% [markdown]
-# The loop around it. `shape` makes probabilities of logits, and any sampler of lesson 11 may stand there.
+# The same four guesses, four times checked:
+
+# %% jupyter={"source_hidden": true}
+def verdicts(result):
+    kept = len(result) - 1
+    cells = [(decode([guess]).strip(), "kept") for guess in guesses[:kept]]
+    if kept < len(guesses):
+        cells += [(decode([guesses[kept]]).strip(), "refused"), (decode([result[-1]]).strip(), "computed")]
+        return cells + [(decode([guess]).strip(), "dropped") for guess in guesses[kept + 1 :]]
+    return [*cells, (decode([result[-1]]).strip(), "computed")]
+
+
+figures.token_grid(
+    {name: verdicts(result) for name, result in tries.items()},
+    {"kept": "guess kept", "refused": "guess refused", "computed": "drawn by the model", "dropped": "thrown away"},
+    title="One call of the model gives one to five tokens", width=1.0,
+    alt="One row for each of four tries, with the same four guesses. " + "; ".join(
+        f"{name}: " + ", ".join(f"{text} {kind}" for text, kind in verdicts(result)) for name, result in tries.items()),
+)
+
+# %% [markdown]
+# ### 7.4 The loop
+#
+# The loop calls this again and again, with the cache of section 2. Refused guesses must leave the cache: it is cut to
+# what was kept. `shape` makes probabilities of logits; any sampler of lesson 11 fits in there.
 
 
 # %%
-def cropped(cache, length):
-    return {layer: [each[:, :, :length] for each in pair] for layer, pair in cache.items()}
+def softmax(logits):
+    return logits.softmax(dim=-1)
 
 
-def speculate(ids, draft, new, ahead=4, seed=0, shape=lambda logits: logits.softmax(dim=-1)):
+def speculate(ids, draft, new, ahead=4, seed=0, shape=softmax):
     generator = torch.Generator().manual_seed(seed)
-    cache, calls, end = {}, 0, len(ids) + new
+    cache, calls, past, end = {}, 0, 0, len(ids) + new
     while len(ids) < end:
         guesses, q = [], []
         for _ in range(min(ahead, end - len(ids) - 1)):
-            q.append(shape(draft([*ids, *guesses])))               # (vocab,)
+            q.append(shape(draft([*ids, *guesses])))  # (vocab,)
             guesses.append(q[-1].multinomial(1, generator=generator).item())
-        past = cache[0][0].shape[2] if cache else 0
-        news = torch.tensor([[*ids, *guesses][past:]])             # (1, new): not in the cache yet
-        p = shape(forward(news, cache)[0, -len(guesses) - 1 :])    # (guess + 1, vocab)
+        unread = torch.tensor([[*ids, *guesses][past:]])  # (1, new)
+        p = shape(forward(unread, cache)[0, -len(guesses) - 1 :])  # (guess + 1, vocab)
         ids, calls = [*ids, *checked(guesses, q, p, generator)], calls + 1
-        cache = cropped(cache, len(ids) - 1)  # the newest token was not read yet
+        past = len(ids) - 1  # the newest token was not read yet
+        for block, (k, v) in cache.items():
+            cache[block] = k[:, :, :past], v[:, :, :past]
     return ids, calls
 
 
@@ -798,175 +826,103 @@ def speculate(ids, draft, new, ahead=4, seed=0, shape=lambda logits: logits.soft
 
 
 # %%
-def all_on_the_best(logits):                                       # (..., vocab)
+def greedy(logits):  # (..., vocab)
     return F.one_hot(logits.argmax(dim=-1), V).float()
 
 
-def pairs(ids):
-    return table[ids[-1]].log()                                    # (vocab,): logits
+def by_bigrams(ids):
+    return table[ids[-1]].log()  # (vocab,): logits
 
 
 for prompt in ("Alice was", "The White Rabbit", "“I don’t know,” said"):
-    text, calls = speculate(encode(prompt), pairs, 60, shape=all_on_the_best)
+    text, calls = speculate(encode(prompt), by_bigrams, 60, shape=greedy)
     same = text == write(encode(prompt), 60)
-    print(f"{prompt + ' …':26} the same 60 tokens: {same}; {calls} calls instead of 60")
+    print(f"{prompt + ' …':24} the same 60 tokens: {same}; {calls} calls instead of 60")
 
 # %% [markdown]
-# And with sampling: the same *distribution*. Write two tokens after *Alice was*, 1,500 times, and look at the second.
+# And with sampling: the same *distribution*. Write two tokens after *Alice was*, 1,000 times, and look at the second.
 # What it should be can be computed: $P(x_2) = \sum_{x_1} p(x_1)\, p(x_2 \mid x_1)$ over all 1,024 first tokens. Rare
 # outcomes are counted together.
 
 # %%
-start = encode("Alice was")
-with torch.no_grad():
-    first = model(torch.tensor([start])).logits[0, -1].softmax(dim=-1)           # (vocab,)
-    every = torch.cat([torch.tensor([start]).expand(V, -1), torch.arange(V)[:, None]], dim=1)
-    second = first @ model(every).logits[:, -1].softmax(dim=-1)    # (vocab,)
-seeds = progress(range(1500), "writing")
-draws = [speculate(start, pairs, 2, ahead=2, seed=seed)[0][-1] for seed in seeds]
-drawn = torch.tensor(draws).bincount(minlength=V)                  # (vocab,)
-often = second * len(draws) >= 10                                  # (vocab,)
-observed = torch.cat([drawn[often], drawn[~often].sum()[None]])    # (outcome,)
-expected = torch.cat([second[often], second[~often].sum()[None]])  # (outcome,)
-freedom = len(observed) - 1
-spread = (2 * freedom) ** 0.5
-print(f"χ² = {chi_square(observed, expected):.0f}, expected {freedom} give or take {spread:.0f}")
+start = torch.tensor([encode("Alice was")])  # (1, n)
+first = next_tokens(start)[0]  # (vocab,)
+every = torch.cat([start.expand(V, -1), torch.arange(V)[:, None]], dim=1)
+second = first @ next_tokens(every)  # (vocab,)
+drawn = torch.zeros(V)  # (vocab,)
+for seed in progress(range(1000), "writing"):
+    drawn[speculate(start[0].tolist(), by_bigrams, 2, ahead=2, seed=seed)[0][-1]] += 1
+often = 1000 * second >= 10  # (vocab,)
+counts = torch.cat([drawn[often], drawn[~often].sum()[None]])  # (outcome,)
+expected = 1000 * torch.cat([second[often], second[~often].sum()[None]])  # (outcome,)
+f = len(counts) - 1
+print(f"χ² = {chi_square(counts, expected):.0f}; if right: {f} ± {(2 * f) ** 0.5:.0f}")
 
 # %% [markdown]
-# Is that too much? 38 lies 1.4 *give-or-takes* above what is expected. By chance alone, about one test in ten goes so
-# far.
+# No sign of a difference.
 #
-# ### 8.4 How many tokens per call?
+# ### 7.5 How many tokens per call?
 #
-# Suppose each guess is kept with probability $\alpha$, whatever happened before. The first of $\gamma$ guesses counts
-# with $\alpha$, the second with $\alpha^2$, as both must be kept, and so on; and one token always comes from the model
-# itself:
+# Suppose each guess is kept with probability $\alpha = ½$. The first of two guesses counts with ½, the second with ¼,
+# as both must be kept, and one token always comes from the model itself: $1 + ½ + ¼ = 1.75$ tokens per call. In
+# general, with $\gamma$ guesses (Leviathan et al., equation 1):
 #
 # $$\text{tokens per call} = 1 + \alpha + \alpha^2 + \dots + \alpha^\gamma = \frac{1 - \alpha^{\gamma+1}}{1 - \alpha}$$
 #
-# (Leviathan et al., equation 1.) In truth guesses depend on one another: hard places follow hard places. Does the
-# formula hold?
-
-# %% tags=["nbval-ignore-output"]
-coarse = rounded(4)
+# In truth guesses depend on one another: hard places follow hard places. Does the formula hold?
 
 
+# %%
 @torch.no_grad()
-def four_bits(ids):
-    return coarse(torch.tensor([ids])).logits[0, -1]               # (vocab,)
+def by_four_bits(ids):
+    return coarse(torch.tensor([ids])).logits[0, -1]  # (vocab,)
 
 
-guesses, per_call = [1, 2, 4, 8], {}
-for label, draft in progress([("table", pairs), ("4 bits", four_bits)], "three texts for each"):
-    alpha = alphas["the table of pairs" if label == "table" else "itself in 4 bits"]
-    calls = [sum(speculate(start, draft, 80, ahead, seed)[1] for seed in range(3)) for ahead in guesses]
-    per_call[label] = guesses, [240 / each for each in calls]
-    per_call[f"{label}, formula"] = guesses, [(1 - alpha ** (g + 1)) / (1 - alpha) for g in guesses]
-
-# %% [markdown]
-# Solid lines are measured, dashed ones follow the formula:
-
-# %% tags=["nbval-ignore-output"]
-plots.lines(
-    per_call, marker="o", dashed=["table, formula", "4 bits, formula"],
-    title="A better draft is worth looking further ahead", xlabel="guesses per call, γ",
-    ylabel="tokens per call",
-    alt="Tokens per call against guesses per call, measured and by the formula. With the table "
-    "of pairs it is level near 1.7 from four guesses on. With the model in 4 bits it rises "
-    "to about 6 at eight guesses.",
-)
-
-# %% [markdown]
-# It does, to within a tenth. With the table, more than about four guesses are wasted: $1/(1-\alpha) = 1.7$ is the
-# limit. With the better draft it is 9. But a better draft costs more. If each guess takes the share $c$ of a call, and
-# a call with guesses takes no longer than one without, as where only reading counts, then the text comes faster by the
-# factor (Leviathan et al., theorem 3.8)
-#
-# $$\frac{1 - \alpha^{\gamma+1}}{(1 - \alpha)(\gamma c + 1)}$$
-
-# %%
-costs = {"the table of pairs": {"free": 0.0},
-         "itself in 4 bits": {"bytes decide, c = 1/8": 1 / 8, "no kernel, c = 1": 1.0}}
-for label, kinds in costs.items():
+for label, draft in {"bigrams": by_bigrams, "itself in 4 bits": by_four_bits}.items():
     alpha = alphas[label]
-    for cost, c in kinds.items():
-        factor = {g: (1 - alpha ** (g + 1)) / (1 - alpha) / (g * c + 1) for g in range(1, 17)}
-        best = max(factor, key=factor.get)
-        print(f"{label:19} {cost:22} best γ = {best:2}: {factor[best]:.2f} times as fast")
+    for ahead in (1, 2, 4, 8):
+        calls = sum(speculate(ids, draft, 48, ahead, seed)[1] for seed in range(3))
+        formula = (1 - alpha ** (ahead + 1)) / (1 - alpha)
+        print(f"{label:17} γ = {ahead}: {144 / calls:.1f}, formula {formula:.1f}")
 
 # %% [markdown]
-# (The table is free, so more guesses never hurt: 16 is just the largest number tried.) So a good draft with a good
-# kernel would make it up to three times as fast, and the same draft without one only slower. (*Up to*, because a call
-# with guesses may take longer: above, five positions took twice as long as one.) And here, with the clock? Our model is
-# too small to wait for memory, but each call has fixed costs, and some of them are saved:
+# It does, to within a few tenths of a token. With bigrams, more than about four guesses are wasted, since
+# $1/(1-\alpha) = 1.7$ is the limit; with the better draft it is about 10. But a better draft costs more. If each guess takes
+# the fraction $c$ of a call, and a call with guesses takes no longer than one without, divide by $\gamma c + 1$
+# (Leviathan et al., theorem 3.8). Where bytes decide, 4 bits cost $c = 1/8$: with eight guesses, 6 tokens for two
+# calls' time, about three times as fast. Without a kernel $c = 1$: with four guesses, 4 tokens for five calls' time,
+# which is slower than no draft. And on this machine, with the clock? Our model is too small to wait for memory, but
+# each call has fixed costs:
 
 # %% tags=["nbval-ignore-output"]
-ways = {"no draft": (None, 0), "the table of pairs": (pairs, 4), "itself in 4 bits": (four_bits, 4)}
-clock = dict.fromkeys(ways, float("inf"))
-for _ in progress(range(8), "taking turns"):
-    for label, (draft, ahead) in ways.items():
-        took_now = milliseconds(lambda: speculate(start, draft, 60, ahead), 1)
-        clock[label] = min(clock[label], took_now)
-for label, ms in clock.items():
-    print(f"{label:20} {ms:4.0f} ms for 60 tokens: {clock['no draft'] / ms:.2f} times as fast")
+ways = {"no draft": (None, 0), "bigrams": (by_bigrams, 4),
+        "itself in 4 bits": (by_four_bits, 4)}
+for label, (draft, ahead) in ways.items():
+    wait = milliseconds(lambda: speculate(ids, draft, 40, ahead), 3)
+    print(f"{label:17} {wait:4.0f} ms for 40 tokens")
 
 # %% [markdown]
-# The table gains little or nothing where reading the weights is not what you wait for; the draft without a kernel
-# loses. *Tokens per call* is a property of draft and model; *tokens per second* is one of the machine, too.
-
-# %% [markdown]
-# ## 9 Open the library
+# Where reading the weights is not what you wait for, the table gains little, and the draft without a kernel loses.
+# *Tokens per call* is a property of draft and model; *tokens per second* is also one of the machine.
 #
-# `txlib.generation` has all of this: `stream` keeps the cache and pads on the left, `speculate` guesses ahead. Here is
-# its rule. It is yours:
+# ### 7.6 The library
+#
+# `txlib.generation` has all of this: `stream` keeps the cache and pads on the left, `speculate` guesses ahead. Does it
+# write what ours writes? And below is its rule. It is yours.
 
 # %%
-from txlib.generation import accept, generate
-from txlib.generation import speculate as library_speculate
-
+separately = [generate(model, [row], max_new_tokens=20)[0] for row in rows]
+together = generate(model, rows, max_new_tokens=20)
+print("together as alone:          ", together == separately)
+(alone,) = generate(model, [rabbit], max_new_tokens=25)
+print("the same as our cached loop:", rabbit + alone == write_cached(rabbit))
+theirs = library_speculate(model, by_bigrams, rabbit, max_new_tokens=25)
+_, calls = speculate(rabbit, by_bigrams, 25, shape=greedy)
+print("the same with guesses:      ", theirs.tokens == alone, calls == theirs.calls)
 show_source(accept)
 
 # %% [markdown]
-# Does it write what ours writes? Cached against uncached, together against alone, and ahead against step by step:
-
-# %%
-together = generate(model, rows, max_new_tokens=20)
-separately = [generate(model, [row], max_new_tokens=20)[0] for row in rows]
-print("together as alone:          ", together == separately)
-uncached = generate(model, rows, max_new_tokens=20, use_cache=False)
-print("with the cache as without:  ", together == uncached)
-(greedy,) = generate(model, [rabbit], max_new_tokens=25)
-print("the same as our cached loop:", rabbit + greedy == write_cached(rabbit))
-theirs = library_speculate(model, pairs, rabbit, max_new_tokens=25)
-print("the same with guesses:      ", theirs.tokens == greedy, f"in {theirs.calls} calls")
-_, calls = speculate(rabbit, pairs, 25, shape=all_on_the_best)
-print("as many calls as ours:      ", calls == theirs.calls)
-
-# %% [markdown]
-# And its rule in the case of section 8.1, 20,000 times:
-
-# %%
-generator = torch.Generator().manual_seed(1)
-q = torch.tensor([[0.60, 0.25, 0.10, 0.05]])                       # (guess, vocab)
-p = torch.tensor([[0.30, 0.30, 0.10, 0.30]]).expand(2, 4)          # (guess + 1, vocab)
-guess = q[0].multinomial(20_000, replacement=True, generator=generator)
-results = torch.tensor([accept([each], q, p, generator)[0] for each in guess.tolist()])
-found = chi_square(results.bincount(minlength=4), p[0])
-print(f"χ² = {found:.1f}, expected 3 give or take {6**0.5:.1f}")
-
-# %% [markdown]
-# A draft may be a function, as here, or another decoder with the same tokens, which then has a cache of its own. The
-# share of all guesses that are kept is lower than $\alpha$, as those after a refused one count, too, though nobody
-# looks at them:
-
-# %%
-options = dict(ahead=8, max_new_tokens=80, do_sample=True, top_p=0.9, seed=0)
-found = library_speculate(model, coarse, start, **options)
-print(f"{len(found.tokens)} tokens in {found.calls} calls;", end=" ")
-print(f"{found.accepted} of {found.guessed} guesses kept")
-
-# %% [markdown]
-# ## 10 Quiz
+# ## 8 Quiz
 #
 # Decide first, then open an answer.
 #
@@ -974,19 +930,19 @@ print(f"{found.accepted} of {found.guessed} guesses kept")
 #
 # <details><summary>A. Queries change when a token is appended</summary>
 #
-# They do not: what holds for keys and values of the past holds for queries, too.
+# They do not: what holds for keys and values of the past holds for queries as well.
 # </details>
-# <details><summary>B. Old queries are never asked again</summary>
+# <details><summary>B. Old queries are never needed again</summary>
 #
 # Right. A query makes its own position's output, and that has been made.
 # </details>
 # <details><summary>C. It would take too much memory</summary>
 #
-# It would take half as much again, or more where heads share keys. But even if it were free, nobody would read it.
+# It would. But even if it were free, nothing would read it.
 # </details>
 #
-# **2. A model has 40 layers, 8 key–value heads of 128, and numbers of 2 bytes. How large is the cache of one text of
-# 8,192 tokens?**
+# **2. A model has 40 layers, 8 KV heads of 128, and numbers of 2 bytes. How large is the cache of one text of 8,192
+# tokens?**
 #
 # <details><summary>A. 1.25 GiB</summary>
 #
@@ -994,30 +950,14 @@ print(f"{found.accepted} of {found.guessed} guesses kept")
 # </details>
 # <details><summary>B. 0.6 GiB</summary>
 #
-# You counted keys only. Values are kept, too.
+# You counted keys only. Values are kept as well.
 # </details>
 # <details><summary>C. It cannot be said without the number of query heads</summary>
 #
-# Queries are not kept. Only heads of keys and values count.
+# Queries are not kept. Only KV heads count.
 # </details>
 #
-# **3. Three prompts of different lengths are padded on the right. The texts come out strange, but there is no error.
-# What is wrong?**
-#
-# <details><summary>A. The padding should have been another token</summary>
-#
-# It does not matter which token it is, as long as nobody looks at it.
-# </details>
-# <details><summary>B. The short prompts are continued after their padding</summary>
-#
-# Right. The last column is not their last token, and what they write stands too far away. Pad on the left, with a mask.
-# </details>
-# <details><summary>C. Batches need greedy search</summary>
-#
-# Any way to choose works, row by row.
-# </details>
-#
-# **4. A model writes one text at 20 tokens per second, limited by memory. You replace the processor by one that
+# **3. A model writes one text at 20 tokens per second, limited by memory. You replace the processor by one that
 # computes twice as fast, with the same memory. What happens?**
 #
 # <details><summary>A. 40 tokens per second</summary>
@@ -1034,30 +974,31 @@ print(f"{found.accepted} of {found.guessed} guesses kept")
 # For one text, yes. But a batch of many texts reads the weights only once, and then arithmetic counts.
 # </details>
 #
-# **5. A draft always guesses the token that the *model* finds likeliest, with $q = 1$ for it. You sample at T = 1. The
+# **4. A draft always guesses the token that the *model* finds likeliest, with $q = 1$ for it. You sample at T = 1. The
 # model gives it 0.6. How often is the guess kept, and are the texts still right?**
 #
 # <details><summary>A. Always kept; the texts become greedier</summary>
 #
 # It would be so if guesses were kept without the rule. The rule keeps it with $p/q = 0.6$.
 # </details>
-# <details><summary>B. In 60 % of cases; exactly right</summary>
+# <details><summary>B. In 60% of cases; exactly right</summary>
 #
-# Right. $\min(p, q)$ is 0.6. When refused, one of the others is drawn with its share, and altogether that is $p$.
+# Right. $\min(p, q)$ is 0.6. When refused, one of the others is drawn from what is missing, and altogether that is $p$.
 # </details>
-# <details><summary>C. In 60 % of cases; nearly right</summary>
+# <details><summary>C. In 60% of cases; nearly right</summary>
 #
 # The rule is exact for *any* draft. A poor draft costs time, not quality.
 # </details>
 
 # %% [markdown]
-# ## 11 Summary
+# ## 9 Summary
 #
 # - Under a causal mask the past's keys and values never change. Keep them:
 #   $2 \cdot L \cdot h_\text{kv} \cdot d_k \cdot n$ numbers per text.
 # - In a batch, pad on the left, with a mask, and count positions by real tokens.
 # - One token waits for memory: all weights are read for $2N$ operations. Batches share that reading.
-# - Fewer bits are fewer bytes: 8 bits per weight cost next to nothing, with one step per row. Speed needs a kernel.
+# - Fewer bits are fewer bytes: 8 bits per weight cost next to nothing, with one scale per row. Speed needs a kernel,
+#   and ours also rounds the inputs.
 # - A draft guesses, the model checks all guesses in one call. Keep a guess with $\min(1, p/q)$, else draw from
 #   $\max(0, p - q)$: the text is distributed as before, and $\alpha = \sum \min(p, q)$ decides how fast it comes.
 #
@@ -1068,6 +1009,6 @@ print(f"{found.accepted} of {found.guessed} guesses kept")
 # *LLM.int8()*, [arXiv:2208.07339](https://arxiv.org/abs/2208.07339), sections 2 and 3. Pope et al. 2022, *Efficiently
 # Scaling Transformer Inference*, [arXiv:2211.05102](https://arxiv.org/abs/2211.05102), section 2. Kwon et al. 2023,
 # *Efficient Memory Management for Large Language Model Serving with PagedAttention*,
-# [arXiv:2309.06180](https://arxiv.org/abs/2309.06180), on caches of many texts.
+# [arXiv:2309.06180](https://arxiv.org/abs/2309.06180), section 4.
 #
 # **Do** the exercise [13_decoding](../exercises/exercise_13_decoding.ipynb). Then go on to [14 BERT](14_bert.ipynb).

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Exercise 13 · Decoding fast
 #
-# Six tasks, 18 points, about 85 minutes; the last one is an open investigation. They belong to lesson
-# [13 Decoding fast](../notebooks/13_decoding.ipynb). Run the cells from the top; fill in where it says *your turn*,
-# then run the check below it. You may check as often as you like.
+# Six tasks, 18 points, about 85 minutes. [Lesson 13](../notebooks/13_decoding.ipynb) has the ideas; here you use them
+# elsewhere. Tasks 1 and 2 are the *core*, about 30 minutes; tasks 3 to 6 are *more*, and the last is an open
+# investigation. Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may
+# check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -144,7 +145,7 @@ for change in ("len(cache[0]) → len(cache[1])", "len(cache[0]) → len(cache[-
 # %% [markdown]
 # ### Task 2 · No padding at all   ●●●○○ · 12 minutes · 3 points
 #
-# The lesson filled short prompts up. Servers often do without: they put all prompts one after another into **one row**,
+# The lesson padded short prompts. Servers often do without: they put all prompts one after another into **one row**,
 # and let a mask keep them apart. Given the lengths of the prompts, return for the row
 #
 # - `position`: where each token stands *in its own prompt*, counted from 0;
@@ -323,7 +324,7 @@ BITS = variant(4, 3, 5, 6)  # of a weight in task 4
 # %% [markdown]
 # ### Task 4 · {{BITS:Words}} bits, group by group   ●●●●○ · 15 minutes · 3 points
 #
-# The lesson's 8 bits had one step per row, and steps on both sides of zero. {{BITS:Words}} bits are only {{2**BITS}} levels, so use all of
+# The lesson's 8 bits had one scale per row, and levels on both sides of zero. {{BITS:Words}} bits are only {{2**BITS}} levels, so use all of
 # them: in each row, cut the weights into **groups** of `size` neighbours; in each group, put level 0 at its smallest
 # weight and level {{2**BITS - 1}} at its largest, with equal steps between. Round each weight to the nearest level. Return the
 # levels (whole numbers 0 to {{2**BITS - 1}}, int64) and the weights that they stand for, both in the weight's own shape. In a group
@@ -403,7 +404,7 @@ mistake("few-bits", rounded_with(group=lambda weight, size: weight.flatten()[Non
         "The whole matrix shares {{2**BITS}} levels. Each group of `size` neighbours in a row has its own.")
 mistake("few-bits", by_columns, "The levels belong to columns. Groups are neighbours in a *row*: the last axis.")
 mistake("few-bits", symmetric,
-        "These are steps on both sides of zero, as in the lesson. Here level 0 is the group's smallest weight and level {{2**BITS - 1}} "
+        "These are levels on both sides of zero, as in the lesson. Here level 0 is the group's smallest weight and level {{2**BITS - 1}} "
         "its largest.")
 mistake("few-bits", rounded_with(rounding=torch.floor),
         "You round down. The *nearest* level is at most half a step away: `round`.")
@@ -458,7 +459,7 @@ alternative("few-bits", in_rows)
 #
 # - `kept`: how many guesses stay. Guess $x$ passes where chance · $q(x) < p(x)$; it stays if it and *all before it* pass;
 # - `next`: the distribution from which the token after the kept ones is drawn. After a refusal it is
-#   $\max(0, p - q)$ at that place, normalised; if all stay, the last row of $p$.
+#   $\max(0, p - q)$ at that place, normalized; if all stay, the last row of $p$.
 #
 # Return the distribution itself; nothing is drawn here.
 #
@@ -594,8 +595,8 @@ for rows in (":2", ":"):
 # ### Task 6 · Investigate: when does guessing pay?   ●●●●○ · 20 minutes · 4 points
 #
 # An open question; there is no single right answer. *How does the gain of speculative decoding depend on the sampler?*
-# Take the lesson's loop or `txlib.generation.speculate` (here you may), the small model, and a draft: the table of pairs
-# from the lesson (sections 8.2 and 8.3; you may copy its cells), or a better idea. Vary one thing: the temperature,
+# Take the lesson's loop or `txlib.generation.speculate` (here you may), the small model, and a draft: the table of bigrams
+# from the lesson (sections 7.2 and 7.4; you may copy its cells), or a better idea. Vary one thing: the temperature,
 # top-p, the number of guesses, the draft, or the kind of text. Measure the share of guesses kept, or the tokens per
 # call, with at least three seeds for each setting; a share needs a few hundred guesses to be worth a comparison.
 # **Guess the outcome before you measure.** Then write here:
