@@ -129,7 +129,7 @@ class LatentAttention(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class LatentConfig(MixerConfig, name="latent"):
-    """`LatentAttention` in a block's config. All other settings are those of the block's attention.
+    """`LatentAttention` in a block's config, with heads, widths, biases, scale, mask, mechanism of its attention.
 
     Args:
         rank: width of the latent vectors.
@@ -150,9 +150,13 @@ class LatentConfig(MixerConfig, name="latent"):
 
         Raises:
             ValueError: for what needs the keys of each head: positions other than rotary ones, and mechanisms that are
-                not softmax attention.
+                not softmax attention; and for settings of the block's attention that it lacks.
         """
         attention, position = block.attention, block.position or NoPosition()
+        for name in ("kv_heads", "qk_norm", "softcap", "sinks", "gate"):
+            value = getattr(attention, name)
+            if value not in (None, False) and not (name == "kv_heads" and value == attention.heads):
+                raise ValueError(f"LatentConfig has no {name}, got {name}={value!r}; leave it out")
         inside: tuple[Any, ...] = position.make_bias(block, layer), position.make_mechanism(block, layer)
         if inside != (None, None) or position.shared:
             raise ValueError(f"LatentConfig takes rotary positions or none in its scores, not {position.name!r}")

@@ -29,12 +29,12 @@ class MixtureConfig(FeedForwardConfig, name="mixture"):
             §2.1), but not with one, whose weight would always be 1, without a gradient for the router.
         balance: factor of the load-balancing loss while training (α of Fedus et al. 2022, eq. 4).
         jitter: while training the input is multiplied by random numbers in 1 ± jitter.
-        router: "softmax" over the experts, or "sigmoid" of each score alone (DeepSeek-AI 2024, eq. 15).
+        router: "softmax" over the experts, or "sigmoid" of each score alone (DeepSeek-AI 2024b, eq. 15).
         router_bias: whether the router's scores have a bias.
         choice_bias: add a number for each expert to its probability where experts are chosen, but not in the weights,
             to balance them without a loss (Wang et al. 2024); a buffer, which no optimizer trains.
         expert_groups, top_groups: each token chooses among the best `top_groups` of these groups of experts, judged by
-            their two best (DeepSeek-AI 2024, §2.1.2).
+            their two best (DeepSeek-AI 2024b, §2.1.2).
         routed_scale: factor of the experts' sum.
         shared_d_ff: width of a network that every token uses as well (Dai et al. 2024, §3.2); None: there is none.
         shared_gate: multiply its output by the sigmoid of a score of the token, as in Qwen.

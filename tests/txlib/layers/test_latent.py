@@ -57,6 +57,8 @@ def test_wrong_calls_say_what_to_do(unchecked):
     for options, words in (
         ({"position": "alibi"}, "takes rotary positions or none in its scores, not 'alibi'"),
         ({"position": "shaw"}, "not 'shaw'"),
+        ({"kv_heads": 2}, "LatentConfig has no kv_heads, got kv_heads=2; leave it out"),
+        ({"gate": True}, "LatentConfig has no gate, got gate=True"),
         ({"mechanism": LinearConfig()}, "only softmax attention allows, not LinearConfig.*; choose DenseConfig"),
     ):
         with pytest.raises(ValueError, match=words):
