@@ -7,15 +7,16 @@ All models have two layers of width 64 with four heads; only the mixer differs, 
 skills from nothing: to copy a text, to recall values that were written once for a key, to recall the last of several,
 to count, and to predict characters of Shakespeare's plays. Of several rates each mixer has the one with the best mean.
 A score is the mean over seeds ± the half-width of its 95% interval (Student's t). One thread. `--save` writes
-results/mixers.json and the table, results/mixers.md; `--speed` compares milliseconds with transformers' torch code and,
-if fla-core and Triton are installed, with its reference in chunks.
+results/mixers.json and the table, results/mixers.md, after each mixer, and keeps the rows that have the same setting.
+`--speed` compares milliseconds with transformers' torch code and, if fla-core and Triton are installed, with its
+reference in chunks.
 """
 
 import argparse
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import mean, stdev
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
@@ -178,24 +179,24 @@ def run(name: str, skill: str, plays: Plays, seconds: float, rate: float, seed: 
     return {"score": loss if is_text else right, "steps": steps}
 
 
-def race(names: list[str], seconds: float, seeds: int, rates: list[float]) -> dict[str, dict]:
-    """Return for each mixer its parameters, and each skill's scores at its best rate."""
-    plays, result = Plays(), {}
+def race(names: list[str], seconds: float, seeds: int, rates: list[float]) -> Iterator[tuple[str, dict]]:
+    """Yield for each mixer its parameters, and each skill's scores at its best rate."""
+    plays = Plays()
     for name in names:
         parameters = sum(weight.numel() for weight in make(name, VOCAB_SIZE, 0).parameters())
-        result[name] = {"parameters": parameters, "skills": {}}
+        skills = {}
         for skill in (*SKILLS, "plays"):
             tries = {rate: [run(name, skill, plays, seconds, rate, seed) for seed in range(seeds)] for rate in rates}
             means = {rate: mean(one["score"] for one in runs) for rate, runs in tries.items()}
             best = (min if skill == "plays" else max)(means, key=means.__getitem__)
             scores = [one["score"] for one in tries[best]]
-            result[name]["skills"][skill] = {
+            skills[skill] = {
                 "rate": best,
                 "scores": scores,
                 "steps": [one["steps"] for one in tries[best]],
             }
             print(f"{name}, {skill}: {written(scores, skill)}", flush=True)
-    return result
+        yield name, {"parameters": parameters, "skills": skills}
 
 
 def written(scores: list[float], skill: str) -> str:
@@ -280,15 +281,24 @@ def main() -> None:
         if given.save:
             print(save("mixers_speed", rows, measured, ["torch", "transformers", "fla-core", "txlib-course"]))
         return
-    result = race(given.only, given.seconds, given.seeds, given.rates)
     rates = ", ".join(f"{rate:g}" for rate in given.rates)
     setting = f"{given.seconds:g} CPU seconds for each skill, {given.seeds} seeds, rates {rates}, one thread."
-    text = as_markdown(result, setting)
-    print(text)
-    if given.save:
-        document = {**environment(["torch", "txlib-course"]), "setting": setting, "rows": result}
-        (RESULTS / "mixers.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        (RESULTS / "mixers.md").write_text(text, encoding="utf-8")
+    rows = {}
+    for name, row in race(given.only, given.seconds, given.seeds, given.rates):
+        rows = {**(measured_before(setting) if given.save else rows), name: row}
+        rows = {name: rows[name] for name in MIXERS if name in rows}
+        if given.save:
+            document = {**environment(["torch", "txlib-course"]), "setting": setting, "rows": rows}
+            (RESULTS / "mixers.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+            (RESULTS / "mixers.md").write_text(as_markdown(rows, setting), encoding="utf-8")
+    print(as_markdown(rows, setting))
+
+
+def measured_before(setting: str) -> dict[str, dict]:
+    """Return the rows that results/mixers.json holds of the same setting."""
+    path = RESULTS / "mixers.json"
+    document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return document["rows"] if document.get("setting") == setting else {}
 
 
 if __name__ == "__main__":
