@@ -776,6 +776,9 @@ def test_a_setting_that_is_missing(folder):
 def test_tensors_missing_or_left_over(folder):
     change_tensors(folder, lambda tensors: {**tensors, "transformer.h.0.adapter.weight": torch.ones(2)})
     refused(folder, "holds transformer.h.0.adapter.weight")
+    unknown = shutil.copytree(folder, folder.with_name("unknown"))
+    change(unknown, model_type="gpt5")
+    refused(unknown, "'gpt5' is unknown; did you mean", "'gpt2' is the nearest, and lacks transformer.h.{}.adapter")
 
     def without(tensors):
         del tensors["transformer.h.0.adapter.weight"], tensors["transformer.h.1.ln_1.bias"]
