@@ -889,7 +889,7 @@ predicted("window", "unclipped, rotary and a number",
 # The window fixes rotary, unclipped and *a number*, and leaves the two that know places broken. Press et al. (2022,
 # figure 1) report failures of the same kind for large sinusoidal and rotary models. So why is rotary everywhere? It
 # reads well within its length and needs no table, and the rest can be repaired: today's models are fine-tuned for a
-# while at the longer length, with lower frequencies (lesson 16).
+# while at the longer length, with lower frequencies (lesson 17).
 #
 # (So "attention cannot go beyond the length it was trained on" is true of learned tables, and false as a rule.)
 #
@@ -924,7 +924,7 @@ show_source(library_sinusoidal, Rotary)
 # %% [markdown]
 # You will recognize your own lines. New are `layout="concatenated"`, which puts all sines first, as the released code
 # of the paper does; `offset`, the position of the first row, for writing word by word with a cache (lesson 13); and
-# `scaling`, which slows the turns for longer texts (lesson 16). With the same tables, do both give the same numbers?
+# `scaling`, which slows the turns for longer texts (lesson 17). With the same tables, do both give the same numbers?
 
 # %%
 torch.manual_seed(0)

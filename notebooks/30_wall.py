@@ -813,7 +813,7 @@ for name, config in FAMILIES.items():
 #
 # ### 9.1 In a real model
 #
-# The small real Llama of lesson 16 reads 128 tokens. We give it *Twelfth Night*, in pieces, and note its loss at each
+# The small real Llama of lesson 17 reads 128 tokens. We give it *Twelfth Night*, in pieces, and note its loss at each
 # place of a piece. At place $i$ it has $i$ tokens to go by. That is the loss of a model cut to a context of $i$.
 
 # %% tags=["nbval-ignore-output"]

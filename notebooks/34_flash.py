@@ -603,7 +603,7 @@ show_source(tiled_backward)
 # ### One keyword in any model
 #
 # Nothing is approximated, so a model that was trained with dense attention can be *run* with FlashAttention. Here is
-# the small Llama of lesson 16, twice: as it comes, and with one entry of its config changed.
+# the small Llama of lesson 17, twice: as it comes, and with one entry of its config changed.
 
 # %%
 from txlib import load_pretrained

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Exercise 16 · Today's decoder
 #
-# Six tasks, 18 points, about 75 minutes. They belong to lesson
-# [16 Today's decoder](../notebooks/16_todays_decoder.ipynb). Run the cells from the top; fill in where it says *your
-# turn*, then run the check below it. You may check as often as you like.
+# Four tasks, 12 points, about 40 minutes. They belong to lesson
+# [16 Today's decoder](../notebooks/16_todays_decoder.ipynb). Tasks 1 to 3 are the core and take about 30 minutes; task
+# 4 is for those who want more. Run the cells from the top; fill in where it says *your turn*, then run the check below
+# it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -96,7 +97,7 @@ mistake("rms-norm", rms_like(lambda x, eps: (x.var(-1, keepdim=True, correction=
 mistake("rms-norm", lambda x, gain, eps: F.layer_norm(x.float(), gain.shape, gain.float(), None, eps).type_as(x),
         "This is layer norm: the mean is subtracted. RMS norm leaves it in.")
 mistake("rms-norm", rms_like(lambda x, eps: (x.square().mean(dim=0, keepdim=True) + eps).rsqrt()),
-        "The mean runs over the first axis. Each vector is normalised by itself: use the last axis.")
+        "The mean runs over the first axis. Each vector is normalized by itself: use the last axis.")
 mistake("rms-norm", in_its_own_type,
         "The square is computed in half precision, where 300² is infinity already; then x / ∞ = 0. "
         "Convert to float32 *before* squaring.")
@@ -207,9 +208,9 @@ if NAME == "SwiGLU":
 # %% [markdown]
 # ### Task 3 · Grouped queries, without a copy   ●●●○○ · 12 minutes · 3 points
 #
-# A decoder writes one token; the cache holds $n$ keys and values for a few heads. Attend, with groups of query heads
-# sharing them: the first `heads / kv_heads` query heads read pair 0, the next ones pair 1, and so on. No mask, scores
-# divided by $\sqrt{d_k}$.
+# A decoder writes one token; the cache holds $n$ keys and values for a few KV heads. Attend, with groups of query heads
+# sharing them: the first `heads / kv_heads` query heads read KV head 0, the next ones KV head 1, and so on. No mask,
+# scores divided by $\sqrt{d_k}$.
 #
 # `repeat_interleave` and `repeat` would copy the whole cache for every token, so they are not allowed. (`expand` copies
 # nothing by itself, but the matrix product after it does; it is not allowed either.) Bring the *queries* into groups
@@ -222,7 +223,7 @@ if NAME == "SwiGLU":
 # </details>
 # <details><summary>Hint 2: how do I get there?</summary>
 #
-# `rearrange(q, "b (pair group) 1 d -> b pair group d", pair=kv_heads)`. In brackets, the left name varies slowest.
+# `rearrange(q, "b (kv group) 1 d -> b kv group d", kv=kv_heads)`. In brackets, the left name varies slowest.
 # </details>
 # <details><summary>Hint 3: and back?</summary>
 #
@@ -237,9 +238,9 @@ def grouped_attention(
 ) -> Float[Tensor, "batch heads 1 d_k"]:
     """Attention of one new token, query heads sharing keys and values in groups."""
     ### BEGIN SOLUTION
-    q = rearrange(q, "b (pair group) 1 d -> b pair group d", pair=k.shape[1])    # (batch, kv_heads, group, d_k)
+    q = rearrange(q, "b (kv group) 1 d -> b kv group d", kv=k.shape[1])          # (batch, kv_heads, group, d_k)
     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)      # (batch, kv_heads, group, n)
-    return rearrange(weights @ v, "b pair group d -> b (pair group) 1 d")
+    return rearrange(weights @ v, "b kv group d -> b (kv group) 1 d")
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-grouped", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
@@ -247,12 +248,12 @@ with check("grouped") as show:
     n, d = show.random_size(3, 6), show.random_size(3, 5)
     for heads, pairs, keys in ((6, 2, n), (4, 4, n), (4, 1, d), (6, 3, 1)):
         q, k, v = show.randn(2, heads, 1, d), show.randn(2, pairs, keys, d), show.randn(2, pairs, keys, d)
-        show(grouped_attention(q, k, v), f"{heads} query heads, {pairs} pairs, {keys} keys")
+        show(grouped_attention(q, k, v), f"{heads} query heads, {pairs} KV heads, {keys} keys")
     pairs = show.random_size(2, 3)
     q, k, v = show.randn(1, 4 * pairs, 1, 16), show.randn(1, pairs, 300, 16), show.randn(1, pairs, 300, 16)
     spent = cost(grouped_attention, q, k, v)
     show([show.sketch(spent.value), spent.largest <= k.numel()],
-         f"300 keys, {4 * pairs} query heads, {pairs} pairs: the result, and whether the cache was never copied for each head")
+         f"300 keys, {4 * pairs} query heads, {pairs} KV heads: the result, and whether the cache was never copied for each head")
 
 # %% tags=["mistakes"]
 forbid("grouped", ("repeat_interleave", "repeat", "expand", "scaled_dot_product_attention"),
@@ -283,15 +284,15 @@ for copying in (lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.sha
             "ones copies them, too). Bring the *queries* into groups: (batch, kv_heads, group, d_k).")
 mistake("grouped", lambda q, k, v: attend(q, k.repeat(1, q.shape[1] // k.shape[1], 1, 1),
                                           v.repeat(1, q.shape[1] // k.shape[1], 1, 1)),
-        "Query heads take turns: head 0 reads pair 0, head 1 pair 1, head 2 pair 0 again. *Neighbours* share a pair: "
-        "in rearrange it is (pair group), not (group pair).")
+        "Query heads take turns: head 0 reads KV head 0, head 1 KV head 1, head 2 KV head 0 again. *Neighbors* share one: "
+        "in rearrange it is (kv group), not (group kv).")
 mistake("grouped", wrong_back,
-        "The heads come back in another order. Use the same order of the names as on the way in: (pair group).")
+        "The heads come back in another order. Use the same order of the names as on the way in: (kv group).")
 mistake("grouped", lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.shape[1]), scale=1.0),
         "The scores are not divided by √d_k.")
 mistake("grouped", lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.shape[1]),
                                           scale=(q.shape[-1] * q.shape[1] // k.shape[1]) ** -0.5),
-        "You divide by the root of group · d_k. The vectors that meet have d_k entries, however many share a pair.")
+        "You divide by the root of group · d_k. The vectors that meet have d_k entries, however many share a KV head.")
 mistake("grouped", lambda q, k, v: shared(v, q.shape[1]).mean(dim=-2, keepdim=True),
         "Every key weighs the same. The softmax must run over the *keys*, the last axis; over the axis of a single "
         "query it gives 1 everywhere.")
@@ -319,122 +320,14 @@ mistake("grouped", averaged,
 mistake("grouped", lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.shape[1])).squeeze(2),
         "The numbers are right; the axis of the one new token is missing. The result is (batch, heads, 1, d_k).")
 mistake("grouped", lambda q, k, v: attend(q.view(len(q), k.shape[1], -1, q.shape[-1]), k, v),
-        "The heads are still in groups. Bring them back, pair by pair, to (batch, heads, 1, d_k).")
+        "The heads are still in groups. Bring them back, KV head by KV head, to (batch, heads, 1, d_k).")
 alternative("grouped", lambda q, k, v: torch.cat([
     attend(q[:, pair * (q.shape[1] // k.shape[1]):][:, :q.shape[1] // k.shape[1], 0], k[:, pair], v[:, pair])
     for pair in range(k.shape[1])], dim=1)[:, :, None])
 alternative("grouped", lambda q, k, v: attend(q.view(len(q), k.shape[1], -1, q.shape[-1]), k, v).view(q.shape))
 
 # %% [markdown]
-# ### Task 4 · Convert a checkpoint back   ●●●●○ · 15 minutes · 3 points
-#
-# A file was written for rotary *halves*: in each head, dimension $c$ turns together with dimension $c + d_k/2$. Your
-# code turns *neighbours*: $2c$ with $2c + 1$. Return the weights of one block, converted, so that your code gives the
-# same scores. The dictionary has the keys `"q_proj"`, `"k_proj"`, `"v_proj"` and `"o_proj"`; queries have `heads`
-# heads, keys and values `kv_heads`. Leave the dictionary that you were given as it is.
-#
-# <details><summary>Hint 1: what has to move?</summary>
-#
-# Rows of `q_proj` and `k_proj`, within each head. Only what is turned: values are not.
-# </details>
-# <details><summary>Hint 2: the order</summary>
-#
-# For $d_k = 6$, rows 0 1 2 | 3 4 5 of a head have to come out as 0 3 1 4 2 5.
-# </details>
-# <details><summary>Hint 3: as one line</summary>
-#
-# `rearrange(weight, "(h two c) d -> (h c two) d", h=…, two=2)`. How many heads has `k_proj`?
-# </details>
-
-# %% nbgrader={"grade_id": "convert", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def to_neighbours(weights: dict[str, Tensor], heads: int, kv_heads: int) -> dict[str, Tensor]:
-    """A block's attention weights for rotary halves, made into those for rotary neighbours."""
-    ### BEGIN SOLUTION
-    def moved(weight: Tensor, count: int) -> Tensor:
-        return rearrange(weight, "(h two c) d -> (h c two) d", h=count, two=2)
-
-    return weights | {"q_proj": moved(weights["q_proj"], heads), "k_proj": moved(weights["k_proj"], kv_heads)}
-    ### END SOLUTION
-
-# %% nbgrader={"grade_id": "check-convert", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("convert") as show:
-    rows = torch.arange(12.0)[:, None]
-    given = {"q_proj": rows, "k_proj": rows[:6], "v_proj": rows[:6], "o_proj": rows.T}
-    show(to_neighbours(given, 2, 1), "2 heads of 6, 1 pair; each row holds its number")
-    show(given, "what was given, afterwards")
-    pairs, group, d_k = show.random_size(2, 3), show.random_size(2, 3), 2 * show.random_size(2, 4)
-    for heads in (group * pairs, pairs):
-        sizes = {"q_proj": (heads * d_k, 5), "k_proj": (pairs * d_k, 5), "v_proj": (pairs * d_k, 5), "o_proj": (5, heads * d_k)}
-        given = {name: show.randn(*size) for name, size in sizes.items()}
-        show(to_neighbours(given, heads, pairs), f"{heads} heads of {d_k}, {pairs} pairs")
-
-# %% tags=["mistakes"]
-forbid("convert", ("transformers",))
-
-
-def right_count(name, heads, kv_heads):
-    return heads if name == "q_proj" else kv_heads
-
-
-def moving(pattern, names=("q_proj", "k_proj"), count=right_count):
-    """The conversion with another pattern, or of other matrices."""
-    return lambda weights, heads, kv_heads: weights | {
-        name: rearrange(weights[name], pattern, h=count(name, heads, kv_heads), two=2) for name in names}
-
-
-BACK = "(h two c) d -> (h c two) d"
-
-
-def in_place(weights, heads, kv_heads):
-    for name, count in (("q_proj", heads), ("k_proj", kv_heads)):
-        weights[name] = rearrange(weights[name], BACK, h=count, two=2)
-    return weights
-
-
-def overwritten(weights, heads, kv_heads):
-    converted = to_neighbours(weights, heads, kv_heads)
-    for name in ("q_proj", "k_proj"):
-        weights[name].copy_(converted[name])
-    return weights
-
-
-mistake("convert", moving("(h c two) d -> (h two c) d"),
-        "This is the other direction, from neighbours to halves, as in the lesson. Twice there is not there and back.")
-mistake("convert", moving(BACK, count=lambda name, heads, kv_heads: 1),
-        "The rows are mixed across heads. Each head has its own halves: order the rows within each head.")
-mistake("convert", moving(BACK, names=("q_proj",)),
-        "Only the queries were converted. Keys are turned, too, and a query's dimensions must meet the same ones.")
-mistake("convert", moving(BACK, names=("q_proj", "k_proj", "v_proj")),
-        "The values' rows moved as well. Values are not turned, and `o_proj` expects them in their old order.")
-mistake("convert", moving(BACK, count=lambda name, heads, kv_heads: kv_heads),
-        "The queries were cut into `kv_heads` heads. `q_proj` has `heads` of them.")
-mistake("convert", lambda weights, heads, kv_heads: {
-            name: to_neighbours(weights, heads, kv_heads)[name] for name in ("q_proj", "k_proj")},
-        "`v_proj` and `o_proj` are missing. Return all four matrices: these two as they were.")
-mistake("convert", lambda weights, heads, kv_heads: dict(weights),
-        "Nothing has moved. Shapes fit either way; that is why this mistake is so common.")
-mistake("convert", in_place,
-        "The dictionary that you were given has changed. Make a new one, `dict(weights)`, and put the new matrices there.")
-mistake("convert", overwritten,
-        "The weights that you were given have changed: you wrote into their memory. Make new tensors.")
-alternative("convert", lambda weights, heads, kv_heads: {
-    name: rearrange(weight, BACK, h={"q_proj": heads, "k_proj": kv_heads}[name], two=2) if name in ("q_proj", "k_proj")
-    else weight.clone() for name, weight in weights.items()})
-
-
-def by_index(weights, heads, kv_heads):
-    out = dict(weights)
-    for name, count in (("q_proj", heads), ("k_proj", kv_heads)):
-        half = len(weights[name]) // count // 2
-        within = torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).flatten()
-        out[name] = weights[name][torch.cat([within + 2 * half * head for head in range(count)])]
-    return out
-
-
-alternative("convert", by_index)
-
-# %% [markdown]
-# ### Task 5 · What a config costs   ●●●○○ · 12 minutes · 3 points
+# ### Task 4 · What a config costs   ●●●○○ · 12 minutes · 3 points
 #
 # From the `config.json` of a Llama, count two things, without building it:
 #
@@ -442,7 +335,8 @@ alternative("convert", by_index)
 #   counts by itself unless `tie_word_embeddings`.
 # - `cache_bytes`: what its cache holds for a batch of texts of `tokens` tokens each, at `bytes_each` bytes per number.
 #
-# The names are those of section 1 of the lesson. A head has hidden_size / num_attention_heads entries.
+# The entries' names: `hidden_size` is $d_\text{model}$, `intermediate_size` is $d_\text{ff}$, `num_key_value_heads` is
+# the number of KV heads. A head has hidden_size / num_attention_heads entries.
 #
 # <details><summary>Hint 1: attention</summary>
 #
@@ -450,7 +344,7 @@ alternative("convert", by_index)
 # </details>
 # <details><summary>Hint 2: a number to try</summary>
 #
-# Llama 7B (vocab_size 32000, hidden_size 4096, intermediate_size 11008, 32 layers, 32 heads, 32 pairs, not tied) has
+# Llama 7B (vocab_size 32000, hidden_size 4096, intermediate_size 11008, 32 layers, 32 heads, 32 KV heads, not tied) has
 # 6,738,415,616 parameters, and keeps 524,288 bytes per token at 2 bytes per number.
 # </details>
 # <details><summary>Hint 3: the cache</summary>
@@ -585,60 +479,6 @@ alternative("costs", {
     "cache_bytes": lambda config, batch, tokens, bytes_each=2: (
         2 * bytes_each * batch * tokens * config["num_hidden_layers"] * width(config)),
 })
-
-# %% [markdown]
-# ### Task 6 · Investigate: which block is missed least?   ●●●●● · 20 minutes · 3 points
-#
-#
-# The residual stream runs past every block. So a block can be taken out, and the model still writes *something*. Take
-# the shipped checkpoint, leave out one block at a time, and measure the loss on Shakespeare with `loss_without`. Which
-# block is missed most, which least? Before you run it, write down what you expect.
-#
-# Then ask one more question of your own, and answer it with numbers. Some that have surprised people: is it the attention or the
-# feed-forward network of that block that is missed? What if two blocks change places? What if the least needed one runs
-# twice? Does the answer depend on the text?
-#
-# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
-# of your numbers. A person reads it.
-
-# %%
-from txlib import load_pretrained
-from txlib.data import shakespeare, shipped
-from txlib.text import load_tokenizer
-
-
-def loss_without(block: int | None, characters: int = 40_000) -> float:
-    """Nats per token on Shakespeare, of the shipped Llama without one of its four blocks (None: with all)."""
-    folder = shipped("glassllm-en")
-    model = load_pretrained(folder, dtype=torch.float32).eval()
-    if block is not None:
-        del model.decoder.layers[block]
-    ids = torch.tensor(load_tokenizer(folder).encode(shakespeare().validation[:characters]))
-    windows = ids[: len(ids) // 128 * 128].view(-1, 128)            # (window, n)
-    with torch.no_grad():
-        return model(windows, labels=windows).loss.item()
-
-# %% [markdown] nbgrader={"grade_id": "least-missed", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
-# <!-- BEGIN SOLUTION -->
-# I expected the last block to be missed most, as it is next to the output. Measured, nats per token:
-#
-# | all four | without block 0 | 1 | 2 | 3 |
-# | --- | --- | --- | --- | --- |
-# | 4.75 | 8.12 | 4.93 | 5.07 | 4.90 |
-#
-# Block 0 is missed by far the most: without it the model is worse than one that knows nothing (6.93). All later blocks
-# have only ever seen what block 0 makes of the embeddings. The last is missed least.
-#
-# My question: do the blocks need their order? Exchanging 0 and 1 gives 8.10, as bad as losing block 0. Exchanging 1 and 2
-# gives 4.84, 2 and 3 gives 4.92, 1 and 3 gives 5.12. So neighbours among the later ones can nearly stand for each other:
-# each adds its correction to the stream, and it matters little which comes first. But 1 and 2 are needed: leaving either
-# out costs more than exchanging them.
-# <!-- END SOLUTION -->
-
-# %% [markdown] tags=["rubric"]
-# 1 point: the five losses, and an expectation stated before. 1 point: an explanation that fits the numbers (block 0
-# prepares the input of all others; the stream passes the later ones by). 1 point: a question of one's own, answered by a
-# measurement that could have come out otherwise.
 
 # %%
 check.summary()

@@ -4,7 +4,7 @@ Each function returns a `txlib.plots.Picture`.
 """
 
 from txcourse.figures.bert import architectures, head_kinds, input_sum, readers, task_heads
-from txcourse.figures.decoder import decoders, shared_heads
+from txcourse.figures.decoder import checkpoint, decoders, latent_attention, rotary_layouts, shared_heads
 from txcourse.figures.decoding import overlap, token_grid
 from txcourse.figures.diagrams import influence, memory_tape, multihead
 from txcourse.figures.experts import experts
@@ -31,6 +31,7 @@ __all__ = [
     "beams",
     "block",
     "candidates",
+    "checkpoint",
     "choices",
     "clusters",
     "costs",
@@ -45,6 +46,7 @@ __all__ = [
     "influence",
     "input_sum",
     "isoflops",
+    "latent_attention",
     "loss_landscapes",
     "magnitudes",
     "memory_tape",
@@ -63,6 +65,7 @@ __all__ = [
     "recurrent_translator",
     "ring",
     "roofline",
+    "rotary_layouts",
     "shards",
     "shared_heads",
     "singular_values",

@@ -22,11 +22,21 @@ GPT2_PARTS = {
 }
 LLAMA_PARTS = {
     "last norm": "RMS norm",
-    "feed-forward": "SwiGLU\n8/3 d wide, gated",
+    "feed-forward": "SwiGLU, gated\n8/3 to 4 d wide",
     "norm": "RMS norm",
     "attention": "attention\nrotary; queries\nshare keys, values",
     "position": "",
     "biases": "no biases",
+}
+FILE_NAMES = {  # of the bundled Llama's tensors, with their shapes; layers.0 to layers.3
+    "token": "embed_tokens\n(1024, 128)",
+    "attention norm": "input_layernorm\n(128)",
+    "attention": "self_attn: q_proj (128, 128)\nk_proj, v_proj (64, 128)\no_proj (128, 128)",
+    "feed-forward norm": "post_attention_layernorm\n(128)",
+    "feed-forward": "mlp: gate_proj, up_proj\n(341, 128)\ndown_proj (128, 341)",
+    "last norm": "norm\n(128)",
+    "output": "embed_tokens again\n(tied)",
+    "position": "",
 }
 
 
@@ -43,9 +53,25 @@ def decoders() -> Picture:
     with drawing():
         figure, both = panels(2, width=8.4, height=6.4)
         for axes, name, parts in zip(both, ("GPT-2 (2019)", "Llama 3 (2024)"), (GPT2_PARTS, LLAMA_PARTS), strict=True):
-            _decoder(axes, parts, CHANGED if parts is LLAMA_PARTS else SAME)
+            named = {"token": "token vector", "output": "output matrix"} | parts
+            norms = {"attention norm": parts["norm"], "feed-forward norm": parts["norm"]}
+            _decoder(axes, named | norms, CHANGED if parts is LLAMA_PARTS else SAME)
             axes.set_title(f"{name}, {parts['biases']}", fontweight="normal", fontsize=11, loc="center")
         headline(figure, "From GPT-2 to Llama 3, the wiring stays; the orange parts change")
+        return Picture(figure, alt)
+
+
+def checkpoint() -> Picture:
+    """The bundled Llama's tensors, by the names of its file, where they belong in the decoder."""
+    alt = (
+        "The decoder of Llama, read from the bottom, each part with its tensors' names in the file: "
+        + "; ".join(text.replace("\n", " ") for text in FILE_NAMES.values() if text)
+        + ". Embedding and last norm once, the rest in each of 4 layers."
+    )
+    with drawing():
+        figure, (axes,) = panels(width=6.4, height=7.2)
+        _decoder(axes, FILE_NAMES, PALETTE[2], size=(3.6, 0.9), fontsize=9, layers="4 layers")
+        headline(figure, "A checkpoint: a name and a shape for each part")
         return Picture(figure, alt)
 
 
@@ -79,27 +105,103 @@ def shared_heads(
         return Picture(figure, alt)
 
 
-def _decoder(axes: Axes, parts: dict[str, str], changed: str) -> None:
+def rotary_layouts() -> Picture:
+    """Eight rows of a head's matrix in rotary's two layouts: where each pair of rows is (Su et al. 2021)."""
+    alt = (
+        "Two columns of eight rows. Left, neighbors: rows 0 and 1 have the first color, 2 and 3 the second, 4 and 5 "
+        "the third, 6 and 7 the fourth. Right, halves: from above rows 0, 2, 4, 6, then 1, 3, 5, 7, so each color is "
+        "four rows apart. Lines lead from each row to its new place."
+    )
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+    with drawing():
+        figure, (axes,) = panels(width=6.4, height=3.6)
+        axes.axis("off")
+        axes.set(xlim=(-2.2, 7.2), ylim=(7.9, -1.6))
+        for place, row in enumerate(order):
+            color = PALETTE[row // 2]
+            axes.plot([1.0, 4.0], [row, place], color=color, linewidth=1.6, zorder=1)
+            for x, y in ((0, row), (5, place)):
+                box(axes, x, y, 1.9, 0.62, f"row {row}", color, fontsize=9, color=words_on(color))
+        names = {0: "neighbors turn together\nSu et al., Llama's code", 5: "halves turn together\nthe files"}
+        for x, name in names.items():
+            axes.text(x, -1.0, name, ha="center", va="center", fontsize=10)
+        headline(figure, "The same pairs, in another order of rows")
+        return Picture(figure, alt)
+
+
+def latent_attention() -> Picture:
+    """Scores from stored latent vectors, with keys written out and with the query moved (DeepSeek-AI 2024, §2.1)."""
+    alt = (
+        "Two rows. Above, the keys are written out: each stored vector c is multiplied by W_UK, which makes a key, and "
+        "meets the query q. Below, the query is multiplied by the transposed W_UK once, and meets the stored vectors c "
+        "themselves. The scores are the same."
+    )
+    stored, made, asks = PALETTE[0], PALE, PALETTE[1]
+    rows = (
+        ("written out: as many products\nwith $W_{UK}$ as stored tokens", ("c", "$W_{UK}\\,c$", "k", "q", "q"), 3),
+        ("absorbed: one product\nwith $W_{UK}$", ("c", "", "c", "$W_{UK}^\\top q$", "q"), 3),
+    )
+    with drawing():
+        figure, (axes,) = panels(width=8.4, height=3.8)
+        axes.axis("off")
+        axes.set(xlim=(-3.4, 9.4), ylim=(-0.9, 5.6))
+        for bottom, (name, (first, key_step, key, query_step, query), tokens) in zip((3.3, 0.2), rows, strict=True):
+            axes.text(-3.3, bottom + 0.8, name, va="center", fontsize=10)
+            for token in range(tokens):
+                y = bottom + 0.8 * token
+                box(axes, 1.6, y, 0.8, 0.5, first, stored, fontsize=10, color=words_on(stored))
+                arrow(axes, (2.1, y), (4.2 if key_step else 5.3, y))
+                if key_step:
+                    axes.text(2.95, y + 0.13, key_step, ha="center", fontsize=8)
+                    box(axes, 4.7, y, 0.8, 0.5, key, made, fontsize=10)
+                    arrow(axes, (5.2, y), (5.3, y), head=1)
+                axes.text(5.65, y, "·", ha="center", va="center", fontsize=16)
+            middle = bottom + 0.8
+            if key_step:
+                box(axes, 6.5, middle, 0.8, 0.5, query, asks, fontsize=10, color=words_on(asks))
+            else:
+                box(axes, 6.75, middle, 1.3, 0.5, query_step, asks, fontsize=10, color=words_on(asks))
+                box(axes, 8.9, middle, 0.6, 0.5, query, asks, fontsize=10, color=words_on(asks))
+                arrow(axes, (8.5, middle), (7.5, middle))
+        axes.text(1.6, -0.65, "the cache", ha="center", fontsize=10)
+        headline(figure, "Only c is stored; the matrix can wait for the query")
+        return Picture(figure, alt)
+
+
+def _decoder(
+    axes: Axes,
+    parts: dict[str, str],
+    changed: str,
+    *,
+    size: tuple[float, float] = SIZE,
+    fontsize: int = 10,
+    layers: str = "L ×",
+) -> None:
     """One model from the token vector at the bottom to the output at the top."""
+    width, height = size
+    branch = BRANCH + (width - SIZE[0]) / 2 + (0.6 if width > SIZE[0] else 0)
+    outside = 0 if width == SIZE[0] else -0.2
     axes.axis("off")
-    axes.set(xlim=(-1.6, 4.2), ylim=(-0.4, 12.9))
-    axes.add_patch(FancyBboxPatch((-0.75, 2.3), 4.6, 7.7, "round,pad=0.1", facecolor="none", edgecolor=GRAY))
-    axes.text(-0.95, 6.15, "L ×", ha="right", va="center", fontsize=12)
+    axes.set(xlim=(-1.6 - (width - SIZE[0]) / 2, branch + width / 2 + 0.7), ylim=(-0.4, 12.9))
+    axes.add_patch(
+        FancyBboxPatch((-0.75, 2.3), branch + width / 2 + 1.1, 7.7, "round,pad=0.1", facecolor="none", edgecolor=GRAY)
+    )
+    axes.text(-0.95, 6.15, layers, ha="right", va="center", fontsize=12)
     axes.plot([0, 0], [0.6, 10.6], color=STREAM, linewidth=5, solid_capstyle="butt", zorder=1)
-    box(axes, 0, 0.25, *SIZE, "token vector", SAME, fontsize=10)
+    box(axes, 0, 0.25, width, height, parts["token"], changed if outside else SAME, fontsize=fontsize)
     if parts["position"]:
-        box(axes, 0, 1.45, *SIZE, parts["position"], SAME, fontsize=10)
+        box(axes, 0, 1.45, width, height, parts["position"], SAME, fontsize=fontsize)
     for bottom, part in ((2.5, "attention"), (6.4, "feed-forward")):
         top = bottom + 3.15
-        axes.plot([0, BRANCH, BRANCH], [bottom, bottom, top], color=GRAY, linewidth=1.5, zorder=1)
-        arrow(axes, (BRANCH, top), (0.2, top))
-        box(axes, BRANCH, bottom + 0.65, *SIZE, parts["norm"], changed, fontsize=10)
-        box(axes, BRANCH, bottom + 2.05, SIZE[0], 1.6, parts[part], changed, fontsize=10)
+        axes.plot([0, branch, branch], [bottom, bottom, top], color=GRAY, linewidth=1.5, zorder=1)
+        arrow(axes, (branch, top), (0.2, top))
+        box(axes, branch, bottom + 0.65, width, height, parts[f"{part} norm"], changed, fontsize=fontsize)
+        box(axes, branch, bottom + 2.05, width, 1.6, parts[part], changed, fontsize=fontsize)
         axes.plot(0, top, "o", markersize=17, markerfacecolor="white", markeredgecolor=STREAM, zorder=4)
         axes.text(0, top - 0.02, "+", ha="center", va="center", fontsize=14, zorder=5)
-    box(axes, 0, 10.75, *SIZE, parts["last norm"], changed, fontsize=10)
+    box(axes, 0, 10.75, width, height, parts["last norm"], changed, fontsize=fontsize)
     axes.plot([0, 0], [11.1, 11.7], color=GRAY, linewidth=1.5, zorder=1)
-    box(axes, 0, 12.0, *SIZE, "output matrix", SAME, fontsize=10)
+    box(axes, 0, 12.0, width, height, parts["output"], changed if outside else SAME, fontsize=fontsize)
 
 
 def _square(axes: Axes, x: int | float, y: int | float, color: str, text: str) -> None:

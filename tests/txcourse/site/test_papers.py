@@ -64,7 +64,7 @@ def test_docstrings_go_on_speaking_of_one_paper(known):
 
 
 def test_the_same_words_for_two_papers(known):
-    for owner, number in ("13_decoding", "2302.01318"), ("16_todays_decoder", "2306.15595"):
+    for owner, number in ("13_decoding", "2302.01318"), ("17_checkpoints", "2306.15595"):
         ((_, found),) = _citations("(Chen et al. 2023)", Place(owner, "", "lesson"), known, [])
         assert number in found.paper.link
 
