@@ -2,10 +2,11 @@
 
     python data/looking_back.py 0 1 2
 
-It takes about four CPU-minutes per seed. `recorded.py` does the work.
+It takes about five CPU-minutes per seed. `recorded.py` does the work.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.nn import functional
 RUNS = Runs(__file__, "02_seq2seq")
 READERS = "Plain", "Gated", "held", "shut", "identity"
 LENGTHS = 4, 8, 12, 16, 24
+LONG = 1_500  # steps, for a second look at the net with one vector
 
 
 def gradient_by_distance(lesson: dict[str, Any], reader: Any) -> list[float]:
@@ -40,10 +42,10 @@ def remember(lesson: dict[str, Any], name: str, seed: int) -> dict[str, list[flo
     }
 
 
-def reverse(lesson: dict[str, Any], name: str, seed: int) -> list[float]:
+def reverse(lesson: dict[str, Any], name: str, seed: int, **options: int) -> list[float]:
     """Train one translator; return its share of right letters at each length."""
     kind, width = lesson["RIVALS"][name]
-    translator = lesson["learn_to_reverse"](kind, seed, width)
+    translator = lesson["learn_to_reverse"](kind, seed, width, **options)
     return [lesson["letters_right"](translator, length) for length in LENGTHS]
 
 
@@ -54,7 +56,8 @@ def record(seed: int) -> None:
     for name in READERS:
         RUNS.record(lambda name=name: remember(lesson, name, seed), "first token", name, seed)
     for name in lesson["RIVALS"]:
-        RUNS.record(lambda name=name: reverse(lesson, name, seed), "reversal", name, seed)
+        RUNS.record(partial(reverse, lesson, name, seed), "reversal", name, seed)
+    RUNS.record(partial(reverse, lesson, "one vector", seed, steps=LONG), "reversal, longer", "one vector", seed)
 
 
 if __name__ == "__main__":

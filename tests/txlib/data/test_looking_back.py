@@ -10,10 +10,12 @@ import torch
 def test_the_shipped_runs_are_those_of_the_script():
     kept = looking_back.RUNS.kept()
     assert kept["first token"].keys() == set(looking_back.READERS)
-    assert kept["reversal"].keys() == {"one vector", "wider", "same weights", "attention"}
     for runs in kept.values():
         assert all(seeds.keys() == {"0", "1", "2"} for seeds in runs.values())
-    assert all(len(right) == len(looking_back.LENGTHS) for run in kept["reversal"].values() for right in run.values())
+    assert kept["reversal"].keys() == {"one vector", "wider", "same weights", "attention"}
+    assert kept["reversal, longer"].keys() == {"one vector"}
+    for nets in (kept["reversal"], kept["reversal, longer"]):
+        assert all(len(right) == len(looking_back.LENGTHS) for run in nets.values() for right in run.values())
 
 
 @pytest.mark.slow
