@@ -42,7 +42,7 @@ BUILT = {  # lesson → how a line of source begins: the label of the section th
     "05_positions": {
         "return waves(": ("lesson-05-3-b", "hands of a clock"),
         "frequency = self.base": ("lesson-05-3-b", "each slower than the one before"),
-        "frequency = self.scaling(": ("lesson-16", "longer texts"),
+        "frequency = self.scaling(": ("lesson-17", "longer texts"),
         "first, second = x[": ("lesson-05-5", "neighbors make a pair"),
         "first, second = x.chunk(": ("lesson-05-5", "or one of each half"),
         "rotated = first * cos": ("lesson-05-5", "turn each pair"),
