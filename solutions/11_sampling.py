@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Exercise 11 · Sampling
 #
-# Six tasks, 18 points, about 85 minutes; the last one is an open investigation. They belong to lesson
-# [11 Sampling](../notebooks/11_sampling.ipynb). Run the cells from the top; fill in where it says *your turn*,
-# then run the check below it. You may check as often as you like.
+# Five tasks, 15 points, about 70 minutes; the last one is an open investigation. They belong to lesson
+# [11 Sampling](../notebooks/11_sampling.ipynb). Tasks 1 to 3 are the *core*, tasks 4 and 5 are *more*. Run the cells from the
+# top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -535,138 +535,8 @@ equivalent("typical", "p.log() → p.log2()", "All distances have the same facto
 equivalent("typical", "surprise - expected → expected - surprise", "A distance has no sign.")
 equivalent("typical", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every place.")
 
-# %% tags=["variant"]
-from txgrade import variant
-
-# Of task 5: what a score is, and to which power the number of tokens divides.
-POWER, SCORE = variant(
-    (1, "the **mean** log-probability of *its* tokens"),
-    (0.5, "the log-probabilities of *its* tokens, added up and divided by the **root** of their number"),
-    (0.7, "the log-probabilities of *its* tokens, added up and divided by their number to the power **0.7**"),
-)
-
 # %% [markdown]
-# ### Task 5 · Which answer does the model prefer?   ●●●●○ · 15 minutes · 3 points
-#
-# A prompt of `prompt` tokens, and several possible answers. Each row of `ids` is the prompt with one answer after
-# it, padded on the right; row $i$ has `lengths[i]` real tokens. `logits` are the model's for these rows. Return, for
-# each answer, {{SCORE}}. Neither the prompt nor padding counts. Remember which row
-# of the logits predicts which token.
-#
-# <details><summary>Hint 1: who predicts whom?</summary>
-#
-# The logits at position $i$ predict the token at $i + 1$. So compare `logits[:, :-1]` with `ids[:, 1:]`.
-# </details>
-# <details><summary>Hint 2: pick out</summary>
-#
-# `log_p.gather(-1, target[..., None])[..., 0]` picks the log-probability of each target.
-# </details>
-# <details><summary>Hint 3: which places count?</summary>
-#
-# Answer tokens stand at positions `prompt` … `lengths[i] - 1`. With `position = torch.arange(1, length)` for the
-# targets: `(position >= prompt) & (position < lengths[:, None])`.
-# </details>
-
-# %% nbgrader={"grade_id": "answers", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def answer_scores(
-    logits: Float[Tensor, "answer length vocab"],
-    ids: Int[Tensor, "answer length"],
-    prompt: int,
-    lengths: Int[Tensor, "answer"],
-) -> Float[Tensor, "answer"]:
-    """The score of each answer, given the prompt."""
-    ### BEGIN SOLUTION
-    log_p = logits[:, :-1].log_softmax(dim=-1)                     # (answer, length - 1, vocab)
-    log_p = log_p.gather(-1, ids[:, 1:, None])[..., 0]             # (answer, length - 1): of each next token
-    position = torch.arange(1, ids.shape[1])                       # (length - 1,): where that token stands
-    counted = (position >= prompt) & (position < lengths[:, None])               # (answer, length - 1)
-    return (log_p * counted).sum(dim=-1) / counted.sum(dim=-1) ** POWER
-    ### END SOLUTION
-
-# %% nbgrader={"grade_id": "check-answers", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("answers") as show:
-    vocab, prompt = show.random_size(6, 9), show.random_size(3, 5)
-    ids = show.randint(1, vocab, 1, prompt + 3)
-    show(answer_scores(2 * show.randn(1, prompt + 3, vocab), ids, prompt, torch.tensor([prompt + 3])), "one answer of three tokens")
-    show(answer_scores(2 * show.randn(1, 4, vocab), ids[:, :4], 1, torch.tensor([3])), "a prompt of one token, an answer of two")
-    lengths = prompt + torch.tensor([1, 4, 2])
-    ids = show.randint(1, vocab, 3, prompt + 4) * (torch.arange(prompt + 4) < lengths[:, None])
-    ids[:, :prompt] = ids[:1, :prompt]
-    show(answer_scores(2 * show.randn(3, prompt + 4, vocab), ids, prompt, lengths), "answers of one, four and two tokens, padded with 0")
-
-# %% tags=["mistakes"]
-def scored(counts=None, shift=1, pick=None, total=None):
-    """Scores with something changed: which positions count, the shift, the numbers picked, how they are summed up."""
-    def answer(logits, ids, prompt, lengths):
-        read = logits[:, :-1] if shift == 1 else logits[:, 1:]
-        target = ids[:, :-1] if shift == -1 else ids[:, 1:]
-        numbers = (read.log_softmax(dim=-1) if pick is None else pick(read)).gather(-1, target[..., None])[..., 0]
-        position = torch.arange(1, ids.shape[1])
-        start, end = (prompt, lengths[:, None]) if counts is None else counts(prompt, lengths[:, None], ids.shape[1])
-        counted = (position >= start) & (position < end)
-        summed = (numbers * counted).sum(dim=-1)
-        return summed / counted.sum(dim=-1) ** POWER if total is None else total(summed, counted, lengths, ids)
-    return answer
-
-
-mistake("answers", scored(shift=0),
-        "The logits at position i are compared with the token at i itself. They predict the *next* one: "
-        "`logits[:, :-1]` with `ids[:, 1:]`.")
-mistake("answers", scored(shift=-1), "Shifted the wrong way: the logits at position i predict the token at i + 1, not at i − 1.")
-mistake("answers", scored(counts=lambda prompt, lengths, n: (1, lengths)),
-        "The prompt's tokens are counted. They are the same for all answers, and nobody asked how likely they are.")
-mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt, n)),
-        "Padding is counted. Row i ends after `lengths[i]` tokens.")
-mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt + 1, lengths), total=lambda summed, counted, lengths, ids: (
-            summed / counted.sum(dim=-1).clamp(min=1) ** POWER)),
-        "The first token of each answer is missing. It stands at position `prompt`, and the last token of the prompt "
-        "predicts it.")
-mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt + 1, lengths)),
-        "The first token of each answer is missing, so an answer of one token has none left. It stands at position "
-        "`prompt`, and the last token of the prompt predicts it.")
-mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt - 1, lengths - 1)),
-        "You score the prompt's last token and miss the answer's last: the targets begin at position 1, not at 0.")
-mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt - 1, lengths)),
-        "One token too many: the last one of the prompt is counted. The answer begins at position `prompt`.")
-mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed),
-        "This is the sum. It favours short answers, as each token makes it smaller: divide it as the task says.")
-if POWER != 1:
-    mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / counted.sum(dim=-1)),
-            "This is the mean. Here the number of tokens stands below the fraction to the power {{POWER}}.")
-mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / lengths**POWER),
-        "You divide by the length of prompt *and* answer. Only the number of the answer's tokens counts.")
-mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / (ids.shape[1] - 1) ** POWER),
-        "You divide by the length of the padded row. Only the number of each answer's own tokens counts.")
-mistake("answers", scored(pick=lambda logits: logits.softmax(dim=-1)),
-        "These are probabilities. A text's probability is a *product*, so take logarithms: `log_softmax`.")
-mistake("answers", scored(pick=lambda logits: logits), "These are logits, not log-probabilities: `log_softmax` first.")
-mistake("answers", scored(total=lambda summed, counted, lengths, ids: -summed / counted.sum(dim=-1) ** POWER),
-        "The sign is turned round: this is a loss. The score of a likelier answer should be *higher*.")
-mistake("answers", scored(total=lambda summed, counted, lengths, ids: (summed / counted.sum(dim=-1) ** POWER).exp()),
-        "This is e to the score. The task asks for the logarithm itself.")
-
-
-def one_by_one(logits, ids, prompt, lengths):
-    scores = []
-    for row, tokens, length in zip(logits, ids, lengths.tolist(), strict=True):
-        values = [row[place - 1].log_softmax(dim=-1)[tokens[place]] for place in range(prompt, length)]
-        scores.append(sum(values) / len(values) ** POWER)
-    return torch.stack(scores)
-
-
-mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt, lengths + 1)),
-        "One place too many: row i ends at position `lengths[i] - 1`. What stands after it is padding.")
-mistake("answers", scored(pick=lambda logits: logits.log_softmax(dim=1)),
-        "Your softmax runs along the text. Each position has a distribution over the vocabulary, the last axis.")
-alternative("answers", one_by_one)
-equivalent("answers", "logits[:, :-1] → logits[:, :]", "`gather` reads only as many rows as it has indices.")
-equivalent("answers", "log_p.gather(-1, ids[:, 1:, None])[..., 0] → log_p.gather(-1, ids[:, 1:, None])[..., -1]",
-           "After `gather` that axis has one entry.")
-if POWER == 1:
-    equivalent("answers", "counted.sum(dim=-1) ** POWER → counted.sum(dim=-1)", "The power is 1.")
-
-# %% [markdown]
-# ### Task 6 · Investigate: which dial would you ship?   ●●●●○ · 20 minutes · 4 points
+# ### Task 5 · Investigate: which dial would you ship?   ●●●●○ · 20 minutes · 4 points
 #
 # An open question; there is no single right answer. Lesson 11 found that temperature, top-p and top-k lie on one road
 # between quality and diversity. *Does min-p, typical sampling (task 4), or a penalty leave that road?* Choose one of
