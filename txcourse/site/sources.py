@@ -11,7 +11,7 @@ from pygments.lexers import PythonLexer
 
 BUILT = {  # lesson → how a line of source begins: the label of the section that builds what is there, and what that is
     "01_text": {
-        "vectors = rows(": ("lesson-01-6", "a row of the table for each id"),
+        "vectors = rows(": ("lesson-01-6", "a row for each id"),
         "self.scale = ": ("lesson-05-3", "why times √d"),
     },
     "02_seq2seq": {
@@ -23,7 +23,7 @@ BUILT = {  # lesson → how a line of source begins: the label of the section th
     "03_attention": {
         "scale = q.shape": ("lesson-03-4", "why divide by √d"),
         "score = (q * scale)": ("lesson-03-3", "a score for each pair"),
-        "score = score + bias": ("lesson-05-4", "distances change the score"),
+        "score = score + bias": ("lesson-05-4", "distances in the score"),
         "allowed = as_dense(": ("lesson-03-5", "what may not be seen"),
         "score = score.masked_fill(": ("lesson-03-5", "hide, then zero"),
         "out = torch.nn.functional.dropout(": ("lesson-03-3", "the mixture"),
@@ -31,17 +31,17 @@ BUILT = {  # lesson → how a line of source begins: the label of the section th
     "04_heads": {
         "return self.output(": ("lesson-04-5", "join, and project"),
         "source = x if memory is None": ("lesson-04-6", "self- or cross-attention"),
-        "queries, keys, values = self.project(": ("lesson-04-2", "three roles, three projections"),
+        "queries, keys, values = self.project(": ("lesson-04-2", "three projections"),
         "q = self.split(": ("lesson-04-5", "split into heads"),
         "q = self.rotary(": ("lesson-05-5", "turn the queries"),
         "k, v = cache.update(": ("lesson-13", "a cache"),
         "mask = self.allowed(": ("lesson-03-5", "what may not be seen"),
-        'options["bias"] = position_bias(': ("lesson-05-4", "distances change the score"),
-        "out = self.mechanism(": ("lesson-03-3", "attention, in all heads at once"),
+        'options["bias"] = position_bias(': ("lesson-05-4", "distances in the score"),
+        "out = self.mechanism(": ("lesson-03-3", "attention, in all heads"),
     },
     "05_positions": {
         "return waves(": ("lesson-05-3-b", "hands of a clock"),
-        "frequency = self.base": ("lesson-05-3-b", "each slower than the one before"),
+        "frequency = self.base": ("lesson-05-3-b", "slower and slower"),
         "frequency = self.scaling(": ("lesson-17", "longer texts"),
         "first, second = x[": ("lesson-05-5", "neighbors make a pair"),
         "first, second = x.chunk(": ("lesson-05-5", "or one of each half"),
@@ -60,7 +60,7 @@ BUILT = {  # lesson → how a line of source begins: the label of the section th
         "self.embed(input_ids": ("lesson-08-3-3", "the embedding"),
         "past = cache.length": ("lesson-13", "a cache"),
         "mask = together(causal()": ("lesson-08-3-5", "two masks"),
-        "hidden = self.decoder(": ("lesson-08-3-4", "blocks that look at the source"),
+        "hidden = self.decoder(": ("lesson-08-3-4", "blocks with a look"),
     },
 }
 
