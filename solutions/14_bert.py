@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Exercise 14 · BERT
 #
-# Five tasks, 16 points, about 75 minutes. They belong to lesson [14 BERT](../notebooks/14_bert.ipynb). Run the cells from
-# the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
+# Five tasks, 16 points, about 75 minutes. [Lesson 14](../notebooks/14_bert.ipynb) has the ideas; here you use them
+# elsewhere. Tasks 1, 2 and 4 are the *core*, about 35 minutes; tasks 3 and 5 are *more*. Run the cells from the top; fill
+# in where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -682,7 +683,7 @@ equivalent("pseudo-likelihood", "(~special).nonzero()[:, 0] → (~special).nonze
 # %% [markdown]
 # ### Task 5 · Investigate: what does it read?   ●●●●○ · 25 minutes · 4 points
 #
-# An open question, with no single right answer. The course comes with a small pre-trained BERT (lesson 18 §5). Choose one
+# An open question, with no single right answer. The course comes with a small pre-trained BERT (lesson 14 §5). Choose one
 # question, or put your own, and answer it by a measurement of yours, on at least 200 places in texts that the model has
 # not read:
 #
