@@ -81,7 +81,7 @@ class FeedForward(nn.Module):
 def clamped_swiglu(
     gate: Float[Tensor, "*batch d_ff"], up: Float[Tensor, "*batch d_ff"]
 ) -> Float[Tensor, "*batch d_ff"]:
-    """Return gate · σ(1.702 gate) · (up + 1), with the gate at most 7 and `up` between -7 and 7 (OpenAI 2025, §2.1)."""
+    """Return gate · σ(1.702 gate) · (up + 1), with the gate at most 7 and `up` between -7 and 7 (OpenAI 2025, §2.2)."""
     gate = gate.clamp(max=LIMIT)
     return gate * torch.sigmoid(SLOPE * gate) * (up.clamp(-LIMIT, LIMIT) + 1)
 

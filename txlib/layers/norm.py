@@ -56,7 +56,7 @@ class NormConfig(Config):
         eps: added under the square root, so that it is never zero.
         bias: whether layer norm has a bias.
         placement: "pre" normalizes the input of each sub-layer (Xiong et al. 2020), "post" the sum of input and output
-            (Vaswani et al. 2017, §3.1), "output" only the output before it is added (Team OLMo 2025, §3.2), "both" the
+            (Vaswani et al. 2017, §3.1), "output" only the output before it is added (Team OLMo 2025), "both" the
             input and the output (Gemma Team 2024, §2).
         zero_centered: see `RMSNorm`.
     """

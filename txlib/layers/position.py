@@ -183,7 +183,7 @@ class YarnScaling(RotaryScaling, name="yarn"):
     Args:
         factor, context: see `RotaryScaling`; context is required.
         slow, fast: likewise, but what lies between them changes in proportion to the pair's number, not to its turns.
-        attention_factor: what rotated queries and keys are multiplied by; 0.1 · ln(factor) + 1 unless given (eq. 22).
+        attention_factor: what rotated queries and keys are multiplied by; 0.1 · ln(factor) + 1 unless given (§3.4).
         whole_pairs: round the first and the last of the pairs between, as in the paper's code.
     """
 
@@ -219,7 +219,7 @@ class YarnScaling(RotaryScaling, name="yarn"):
 
 @dataclass(frozen=True)
 class LongRotaryScaling(Config, name="longrope"):
-    """LongRoPE: a factor for each pair, of two lists, by the length of the text (Ding et al. 2024, §3.2), as in Phi-3.
+    """LongRoPE: a factor for each pair, of two lists, by the length of the text (Ding et al. 2024), as in Phi-3.
 
     Args:
         short, long: how many times slower each pair turns, in texts up to `context` and in longer ones.
