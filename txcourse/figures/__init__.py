@@ -7,7 +7,7 @@ from txcourse.figures.bert import architectures, head_kinds, input_sum, readers,
 from txcourse.figures.decoder import checkpoint, decoders, latent_attention, rotary_layouts, shared_heads
 from txcourse.figures.decoding import overlap, token_grid
 from txcourse.figures.diagrams import influence, memory_tape, multihead
-from txcourse.figures.experts import experts
+from txcourse.figures.experts import expert_layouts, experts
 from txcourse.figures.flash import roofline, tiles
 from txcourse.figures.generation import answers, beams, candidates, choices, nucleus
 from txcourse.figures.language import next_token, plane
@@ -38,6 +38,7 @@ __all__ = [
     "decoders",
     "encoder_decoder",
     "entrances",
+    "expert_layouts",
     "experts",
     "four_readers",
     "guessing_game",

@@ -9,7 +9,7 @@ from torch import Tensor
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels, words_on
 
 TOKEN, EXPERT, OUT = 0.0, 2.0, 4.0  # the columns
-STOP = 1.62  # where the line of a dropped token ends
+STOP = 1.6  # where the line of a dropped token ends, in front of its expert
 
 
 def experts(
@@ -40,9 +40,8 @@ def experts(
             for expert, height in enumerate(heights):
                 weight = float(weights[token, expert])
                 if dropped is not None and dropped[token, expert]:
-                    end = token + (height - token) * STOP / EXPERT
-                    _line(axes, TOKEN, token, STOP, end, GRAY, 1.5, dashed=True)
-                    axes.plot(STOP, end, "x", color=GRAY, markersize=9, markeredgewidth=2.5, linestyle="none")
+                    _line(axes, TOKEN, token, STOP, height, GRAY, 1.5, dashed=True)
+                    axes.plot(STOP, height, "x", color=GRAY, markersize=9, markeredgewidth=2.5, linestyle="none")
                 elif weight > 0:
                     color, out = PALETTE[expert % 6], True
                     _line(axes, TOKEN, token, EXPERT, height, color, 5 * weight)
@@ -60,6 +59,33 @@ def experts(
             axes.text(OUT, count - 0.1, legend, ha="right", va="center", color=GRAY, fontsize=10)
         axes.axis("off")
         axes.set(xlim=(-0.4, 4.4), ylim=(count + 0.2, -1.7))
+        axes.set_title(title)
+        return Picture(figure, alt)
+
+
+def expert_layouts(*, title: str, alt: str) -> Picture:
+    """The same width of experts cut three ways, in color what one token uses: coarse, fine, fine with a shared one.
+
+    Args:
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    layouts = {
+        "4 experts,\none per token": (4, {1: PALETTE[0]}),
+        "16 finer ones,\nfour per token": (16, dict.fromkeys((1, 6, 7, 13), PALETTE[0])),
+        "one shared,\nthree of 15 others": (16, {0: PALETTE[1]} | dict.fromkeys((6, 7, 13), PALETTE[0])),
+    }
+    with drawing():
+        figure, (axes,) = panels(width=7.0, height=2.4)
+        for row, (count, used) in enumerate(layouts.values()):
+            for box in range(count):
+                axes.barh(row, 1 / count, left=box / count, color=used.get(box, "white"), edgecolor=GRAY, height=0.6)
+        axes.text(1 / 32, 2.42, "always", ha="center", va="center", color=GRAY, fontsize=10)
+        axes.set_yticks(range(len(layouts)), list(layouts))
+        axes.tick_params(axis="y", length=0)
+        axes.set_xticks([])
+        for side in axes.spines.values():
+            side.set_visible(False)
+        axes.set(xlim=(-0.01, 1.01), ylim=(2.6, -0.5))
         axes.set_title(title)
         return Picture(figure, alt)
 

@@ -25,3 +25,12 @@ def test_a_token_that_no_expert_takes_has_a_dash_on_the_right():
     picture = figures.experts(torch.zeros(1, 2), ["x"], title="t", alt="a", names=["one", "two"])
     texts = [text.get_text() for text in picture.axes[0].texts]
     assert texts.count("x") == 1 and "–" in texts and "one" in texts
+
+
+def test_each_layout_of_experts_colors_the_same_width():
+    (axes,) = figures.expert_layouts(title="t", alt="a").axes
+    used = [0.0, 0.0, 0.0]
+    for box in axes.patches:
+        if box.get_facecolor() != (1, 1, 1, 1):
+            used[round(box.get_y() + box.get_height() / 2)] += box.get_width()
+    assert used == [0.25, 0.25, 0.25]
