@@ -806,7 +806,8 @@ class OutNormedBlock(Block):
 #
 # ### 7.3 All swaps on one page
 #
-# One seed can deceive. `data/swaps.py` trained each setting with three, at the usual rate and at ten times that. A change
+# One seed can deceive. `data/swaps.py` trained each setting with three, at the usual rate and at ten times that. A
+# change
 # is against the row it starts from, seed by seed: of the first five swaps the row above ("1 KV head" starts from
 # rotary as well), of the later ones "2 KV heads".
 
@@ -836,8 +837,10 @@ plots.ranges(
 )
 
 # %% [markdown]
-# At the usual rate one swap lowers the loss, rotary; and to turn only a quarter of each head, or nothing, gives it back.
-# Norms after the sub-layers only learn more slowly in our 240 steps, and an output matrix of one's own is one more thing
+# At the usual rate one swap lowers the loss, rotary; and to turn only a quarter of each head, or nothing, gives it
+# back.
+# Norms after the sub-layers only learn more slowly in our 240 steps, and an output matrix of one's own is one more
+# thing
 # to learn. All else is noise.
 #
 # At ten times the rate the order is another. Most models lose about 0.2 nats. With QK-norm nothing is lost, and with a
@@ -858,8 +861,9 @@ plots.ranges(
 # ### 7.4 Open the library
 #
 # In `txlib` there is one decoder, `GPT`. What you swapped by class, its config says by name: `norm="rms"`,
-# `activation="swiglu"`, `position="rotary_half"`, `kv_heads=2`, `bias=False`, `qk_norm="rms"`. Latent attention is a
-# mixer, `LatentConfig(rank=…)`. The parts, as the library has them:
+# `activation="swiglu"`, `position="rotary_half"`, `kv_heads=2`, `bias=False`. So are the later ones:
+# `qk_norm="rms"`, `softcap=50.0`, `sinks=True`, `gate=True`, `RotaryConfig(fraction=0.25)`. Latent
+# attention is a mixer, `LatentConfig(rank=…)`. The parts, as the library has them:
 
 # %%
 from txcourse.lesson import show_source
