@@ -86,7 +86,7 @@ class TorchRandom:
 
 TORCH_RANDOM = TorchRandom()  # hypothesis holds it weakly
 hypothesis.register_random(TORCH_RANDOM)
-hypothesis.settings.register_profile("txlib", max_examples=25, deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("txlib", max_examples=10, deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("txlib-long", max_examples=500, deadline=None)
 hypothesis.settings.load_profile("txlib")  # pytest --hypothesis-profile=txlib-long looks harder
 

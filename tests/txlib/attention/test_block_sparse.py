@@ -74,7 +74,7 @@ def assert_equal_to_dense(mechanism, inputs, mask, bias=lambda: None, parameters
         assert_close(*gradients, **backward)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     masks,
     lengths,

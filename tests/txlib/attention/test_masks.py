@@ -133,7 +133,7 @@ def test_pairs_of_blocks():
     assert blocks(8, torch.eye(4, dtype=torch.bool)).pairs(32) == block_local(8).pairs(32)
 
 
-many = settings(max_examples=150)
+many = settings(max_examples=60)
 longer = st.integers(1, 24)
 
 

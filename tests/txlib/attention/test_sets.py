@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles import load_attention, loop_attention, shake
 from torch import nn
@@ -152,7 +152,6 @@ def test_isab_with_as_many_points_as_elements_that_copy_them_is_sab():
 # Any order, any size
 
 
-@settings(max_examples=20)
 @given(
     st.sampled_from(list(BLOCKS)),
     st.sampled_from(FORMULAS),
@@ -176,7 +175,6 @@ def test_another_order_is_noticed_where_attention_may():
     assert not torch.allclose(block(x.flip(1), causal()), block(x, causal()).flip(1))
 
 
-@settings(max_examples=20)
 @given(st.sampled_from(list(BLOCKS)), st.lists(st.integers(1, 6), min_size=3, max_size=3))
 def test_sets_of_different_sizes_in_a_batch_are_each_as_if_alone(name, sizes):
     block, x = make(name, norm=True), numbers(3, 6, 3)

@@ -68,9 +68,9 @@ def test_longer_than_the_context_whole_steps_are_forgotten():
     """Each token is the likeliest one after the window that is left, in which voices still take their turns."""
     model, primer = make(), CHORALE[:14]
     composer, ids = Composer(model), [BEGIN] * 4 + tokens(primer)
-    piece = composer.continue_(primer, 20)
+    piece = composer.continue_(primer, 10)
     kept = ids
-    while len(ids) < 4 + 34 * 4:
+    while len(ids) < 4 + 24 * 4:
         if len(kept) == 64:
             kept = kept[-32:]
         logits = model(torch.tensor([kept])).logits[0, -1]
@@ -89,11 +89,11 @@ def test_it_may_end():
     assert len(Composer(model).continue_(None, 30, config=DRAW, seed=0)) == 30
 
 
-@pytest.mark.parametrize("given", [(0,), (3,), (1, 2)])
+@pytest.mark.parametrize("given", [(3,), (1, 2)])
 def test_given_voices_stay(given):
-    melody = CHORALE[:24]
+    melody = CHORALE[:18]  # longer than a context
     piece = Composer(make()).harmonise(melody, fixed_voices=given, config=DRAW, seed=0)
-    assert len(piece) == 24
+    assert len(piece) == 18
     assert_singable(piece)
     for voice in range(4):
         same = piece.pitch[:, voice].equal(melody.pitch[:, voice]) and piece.onset[:, voice].equal(
@@ -103,17 +103,17 @@ def test_given_voices_stay(given):
 
 
 def test_a_melody_alone_is_a_soprano():
-    soprano = Piece(CHORALE.pitch[:12, :1], CHORALE.onset[:12, :1])
+    soprano = Piece(CHORALE.pitch[:6, :1], CHORALE.onset[:6, :1])
     piece = Composer(make()).harmonise(soprano, config=DRAW, seed=0)
-    assert tokens(piece) == tokens(Composer(make()).harmonise(CHORALE[:12], config=DRAW, seed=0))
+    assert tokens(piece) == tokens(Composer(make()).harmonise(CHORALE[:6], config=DRAW, seed=0))
 
 
 def test_nothing_is_held_that_did_not_begin():
     model = make()
     with torch.no_grad():
         model.embedding.weight[HOLD] *= 10
-    for seed in range(3):
-        steps = torch.tensor(tokens(Composer(model).continue_(None, 16, config=DRAW, seed=seed))).view(-1, 4).tolist()
+    for seed in range(2):
+        steps = torch.tensor(tokens(Composer(model).continue_(None, 10, config=DRAW, seed=seed))).view(-1, 4).tolist()
         assert HOLD not in steps[0]
         for one, two in pairwise(steps):
             assert all(before != REST_TOKEN for before, now in zip(one, two, strict=True) if now == HOLD)

@@ -99,7 +99,7 @@ def test_a_sentence_of_padding_only_gives_no_nan():
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @pytest.mark.parametrize("position", POSITIONS)
 @given(
     chunks=st.lists(st.integers(1, 4), min_size=2, max_size=4),
