@@ -126,14 +126,14 @@ for k in (2, 4, 6, 8, 12):
     print(f"groups of {k:2}: {len(known):9,} different ones in training; they cover {share:.0%} of the unseen play")
 
 # %% [markdown]
-# Counting dies out. Nearly every longer passage is new, and about a passage that was never seen a table knows nothing.
-# We need a model that looks far back and treats *similar* pasts alike. You have built its parts.
+# Counting runs out of data. Nearly every longer passage is new, and a table knows nothing about a passage that it has
+# never seen. We need a model that looks far back and treats *similar* pasts alike. You have built its parts.
 
 # %% [markdown]
 # ## 2 The idea in one picture
 #
 # Take the decoder of lesson 08 and throw the encoder away, with the cross-attention that read it. What remains is one
-# tower. Below stands the text, above stands the same text, one place further on. Each place reads itself and what
+# tower. At the bottom is the text; at the top is the same text, shifted by one. Each place reads itself and what
 # came before, and predicts what comes next. That is all of GPT (Radford et al. 2018).
 
 # %%
@@ -204,8 +204,8 @@ class GPT(nn.Module):
 # %% [markdown]
 # ### 4.2 How it starts
 #
-# GPT-2 starts its biases at 0 and draws all matrices with a spread of 0.02, the table of positions with half of that.
-# Two in each block write into the residual stream: attention's output and the feed-forward network's last matrix. With
+# GPT-2 starts its biases at 0 and draws all matrices with a spread of 0.02. (Its code draws the table of positions with
+# half of that; we leave that out.) Two matrices in each block write into the residual stream: attention's output and the feed-forward network's last matrix. With
 # $L$ blocks these are divided by $\sqrt{2L}$. (In this lesson the number of blocks is $L$, because $N$ is needed: with
 # GPT it always counts parameters.) (Radford et al. 2019, section 2.3, says $1/\sqrt{N}$, with $N$ *residual layers*;
 # each block has two.)
@@ -347,7 +347,7 @@ print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters\n")
 print(write(model, "ORSINO:\n", new=150))
 
 # %% [markdown]
-# Noise: it has learned nothing yet. Whoever knows nothing should give each of the $V$ characters the same chance, and
+# Noise: it has learned nothing yet. A model that knows nothing should give each of the $V$ characters the same chance, and
 # lose $\ln V = 4.14$ nats. Now train.
 
 # %% tags=["nbval-ignore-output"]
@@ -369,7 +369,7 @@ def validation(model, mask=causal(), n=64, windows=500):
 
 
 # %% [markdown]
-# In nats, as trained, and in bits, as lesson 01 counted:
+# In nats, as trained, and in bits, as in section 1:
 
 # %% tags=["nbval-ignore-output"]
 loss_of["our GPT"] = validation(model)
@@ -599,7 +599,7 @@ with torch.no_grad():
     prove_equal(ours(ids), theirs, tolerance=1e-4, what="With GPT-2's parts, both")
 
 # %% [markdown]
-# It also is GPT-2 itself, at its four sizes. On the *meta* device tensors have shapes and no contents, so that even the
+# With the right settings it *is* GPT-2, in all four sizes. On the *meta* device tensors have shapes and no contents, so that even the
 # largest is built in a moment. `txlib.models.sizes` holds the papers' tables.
 
 # %%
@@ -660,7 +660,7 @@ largest = max(abs(count_parameters(GPT3[name]) / row.appendix - 1) for name, row
 print(f"with both rows set right, all eight are within {largest:.1%} of the appendix")
 
 # %% [markdown]
-# 5,120 gives 12,853 million; 5,140 is a misprint. A table of sizes is a claim, and a claim can be computed.
+# 5,120 gives 12,853 million; 5,140 is a misprint. A table of sizes is a claim, and a claim can be checked.
 
 # %% [markdown]
 # ## 9 What it costs
@@ -689,7 +689,7 @@ plots.shares(
 # $N$ is the number of parameters. Each parameter of a matrix takes part in one multiplication and one addition for each
 # token: $2N$ operations. Backward does that twice, once for the gradient of the input and once for that of the weight:
 # $6N$ in all. On top come attention's scores and mixing, which have no parameters: $4 n d$ per token and block forward,
-# three times that in training. (Pairs that the mask hides are counted, too.) Count them with torch's counter, on GPT-2
+# three times that in training. (Pairs that the mask hides are counted as well.) Count them with torch's counter, on GPT-2
 # small with a full context:
 
 # %%
@@ -856,7 +856,7 @@ for d, blocks in ((48, 1), (128, 3)):
 #
 # <details><summary>A. Whether the learning rate is too high</summary>
 #
-# Then the loss would be bad, too.
+# Then the loss would be bad as well.
 # </details>
 # <details><summary>B. Whether it has learned the text by heart</summary>
 #
@@ -891,7 +891,7 @@ for d, blocks in ((48, 1), (128, 3)):
 # </details>
 # <details><summary>B. 1.2 · 10²⁰</summary>
 #
-# Right, $6ND$, as long as the context is short beside $6d$.
+# Right, $6ND$, as long as the context is short compared with $6d$.
 # </details>
 # <details><summary>C. That depends on the batch size</summary>
 #
