@@ -2,11 +2,10 @@
 
     python data/rumors.py 0 1 2
 
-`recorded.py` does the work.
+It takes about three CPU-minutes per seed. `recorded.py` does the work.
 """
 
 import time
-from collections.abc import Callable
 from functools import partial
 
 from recorded import Runs, record_seeds
@@ -14,17 +13,28 @@ from recorded import Runs, record_seeds
 RUNS = Runs(__file__, "19_universal")
 
 
-def bodies(names: dict) -> dict:
-    """Return for each name the width of the model, how to make its body, and the weight of the ponder cost."""
+def settings(names: dict) -> dict:
+    """Return for each name the options of the lesson's `train`; "make" makes the body."""
     Stack, Loop, Halting = (names[name] for name in ("Stack", "Loop", "Halting"))
+
+    def halting(ponder: float, **signals) -> dict:
+        return {"make": partial(Halting, 64, 10, **signals), "ponder": ponder}
+
+    def loop(steps: int) -> dict:
+        return {"make": partial(Loop, 64, steps, clock=False)}
+
     return {
-        "loop": (64, lambda: Loop(64, 6, clock=False), 0),
-        "halting": (64, lambda: Halting(64, 10, after=True, clock=False), 0.01),
-        "wide stack": (64, lambda: Stack(64, 6), 0),
-        "halting, clock": (64, lambda: Halting(64, 10), 0.01),
-        "thin stack": (26, lambda: Stack(26, 6, heads=2), 0),
-        "one block": (64, lambda: Stack(64, 1), 0),
-        "halting, dear": (64, lambda: Halting(64, 10, after=True, clock=False), 1),
+        "loop": loop(6),
+        "halting": halting(0.01, after=True, clock=False),
+        "wide stack": {"make": partial(Stack, 64, 6)},
+        "thin stack": {"make": partial(Stack, 26, 6, heads=2), "d_model": 26},
+        "one block": {"make": partial(Stack, 64, 1)},
+        "halting, clock": halting(0.01),
+        "halting, clock, after": halting(0.01, after=True),
+        "halting, before": halting(0.01, clock=False),
+        "halting, expensive": halting(1, after=True, clock=False),
+        "halting, free": halting(0, after=True, clock=False),
+        "loop, ten steps": loop(10),
     }
 
 
@@ -32,17 +42,19 @@ def record(seed: int) -> None:
     """Train each body with this seed; record its parameters, and its right answers and steps taken at each depth."""
     names = RUNS.lesson()
 
-    def result(width: int, body: Callable, ponder: float) -> dict:
+    def result(name: str, options: dict) -> dict:
         start = time.process_time()
-        model = names["train"](body, width, ponder, seed=seed)
+        model = names["train"](seed=seed, **options)
         run = {"parameters": names["parameters"](model), "seconds": round(time.process_time() - start, 1)}
         run["right"] = names["by_depth"](model)
         if hasattr(model.body, "N"):
-            run["steps"] = names["by_depth"](model, lambda model: model.body.N)
+            run["steps"] = names["by_depth"](model, "steps")
+        if name in ("loop", "halting"):
+            run["same steps"] = names["each_number_of_steps"](model)
         return run
 
-    for name, setting in bodies(names).items():
-        RUNS.record(partial(result, *setting), name, seed)
+    for name, options in settings(names).items():
+        RUNS.record(partial(result, name, options), name, seed)
 
 
 if __name__ == "__main__":

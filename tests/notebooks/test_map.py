@@ -14,7 +14,6 @@ SOLUTIONS = sorted((COURSE / "solutions").glob("[0-9]*.py"))
 LONGEST = 65  # minutes of reading
 TO_BE_CUT = {
     "15",
-    "19",
     "21",
     "22",
     "24",

@@ -19,7 +19,7 @@ from txcourse.figures.recurrent import four_readers, reach, recurrent_translator
 from txcourse.figures.scale import isoflops, magnitudes, pipeline, ring, shards, split_network
 from txcourse.figures.sets import clusters
 from txcourse.figures.transformer import costs, encoder_decoder
-from txcourse.figures.universal import halting, ponder, recurrence
+from txcourse.figures.universal import beliefs, chains, halting, recurrence
 from txcourse.figures.wall import areas, ways_round
 
 __all__ = [
@@ -29,9 +29,11 @@ __all__ = [
     "areas",
     "before_and_after",
     "beams",
+    "beliefs",
     "block",
     "candidates",
     "checkpoint",
+    "chains",
     "choices",
     "clusters",
     "costs",
@@ -57,7 +59,6 @@ __all__ = [
     "overlap",
     "pipeline",
     "plane",
-    "ponder",
     "products",
     "reach",
     "readers",

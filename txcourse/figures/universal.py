@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from txcourse.figures.shapes import arrow, box
+from txcourse.figures.shapes import PALE, arrow, box
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels, words_on
+
+GAP = 0.4  # between two chains
 
 
 def recurrence(steps: int = 4, *, title: str, alt: str) -> Picture:
@@ -81,23 +82,68 @@ def halting(
         return Picture(figure, alt)
 
 
-def ponder(steps: Sequence[int | float], tokens: Sequence[str], *, title: str, alt: str) -> Picture:
-    """A bar per token of a text, its height how long it was thought about.
+def chains(stories: Sequence[Sequence[str]], *, title: str, alt: str) -> Picture:
+    """Who heard a story from whom: a row for each story, from its author on; the numbers above count the links.
 
     Args:
-        steps: of each token.
-        tokens: what is written below the bars; one that is a space shows as `▁`.
+        stories: the names in each chain.
         title: what to see. alt: the same for a reader who cannot see it.
     """
-    longest = max(map(len, tokens))
+    longest = max(map(len, stories))
     with drawing():
-        width = max(4.0, 1.0 + (0.17 if longest == 1 else 0.34) * len(tokens))
-        figure, (axes,) = panels(width=width, height=2.4 + 0.07 * (longest if longest > 1 else 0))
-        axes.bar(range(len(tokens)), steps, color=PALETTE[0], width=0.75)
-        names = ["▁" if token == " " else token for token in tokens]
-        axes.set_xticks(range(len(tokens)), names, rotation=0 if longest == 1 else 90)
-        axes.tick_params(axis="x", length=0)
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-        axes.set(ylabel="steps taken", xlim=(-0.7, len(tokens) - 0.3))
+        figure, (axes,) = panels(width=1.0 + 1.15 * longest, height=1.1 + 0.5 * len(stories))
+        for row, story in enumerate(stories):
+            color = PALETTE[row % 6]
+            for depth, name in enumerate(story):
+                box(axes, depth, row, 0.72, 0.42, name, color, color=words_on(color), fontsize=9)
+                if depth:
+                    arrow(axes, (depth - 0.6, row), (depth - 0.4, row), color)
+        for depth in range(longest):
+            axes.text(depth, -0.75, f"depth {depth}", ha="center", va="center", color=GRAY, fontsize=10)
+        axes.axis("off")
+        axes.set(xlim=(-0.55, longest - 0.45), ylim=(len(stories) - 0.5, -1))
         axes.set_title(title)
         return Picture(figure, alt)
+
+
+def beliefs(
+    named: Sequence[Sequence[str]],
+    stories: Sequence[Sequence[str]],
+    *,
+    title: str,
+    alt: str,
+    taken: Sequence[int] | None = None,
+) -> Picture:
+    """Whom each line names after each step, in the color of that author's story; other names are on gray.
+
+    Args:
+        named: step → the name for each line, in the order of the stories.
+        stories: the names in each chain, its author first.
+        taken: after how many steps each line halted, where a bar is drawn.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    color_of = {story[0]: PALETTE[row % 6] for row, story in enumerate(stories)}
+    lines = _lines(stories)
+    with drawing():
+        figure, (axes,) = panels(width=2.2 + 0.85 * len(named), height=1.2 + 0.27 * len(lines))
+        for line, (y, _, label) in enumerate(lines):
+            axes.text(0.4, y, label, ha="right", va="center", fontsize=9)
+            for step, names in enumerate(named, start=1):
+                fill = color_of.get(names[line], PALE)
+                axes.barh(y, 0.94, left=step - 0.47, height=0.9, color=fill)
+                axes.text(step, y, names[line], ha="center", va="center", fontsize=8, color=words_on(fill))
+            if taken is not None:
+                axes.plot([taken[line] + 0.5] * 2, [y - 0.47, y + 0.47], color="black", linewidth=3)
+        axes.set_xticks(range(1, len(named) + 1))
+        axes.set_yticks([])
+        for side in axes.spines.values():
+            side.set_visible(False)
+        axes.set(xlabel="step", xlim=(-1.2, len(named) + 0.6), ylim=(lines[-1][0] + 0.6, -0.6))
+        axes.set_title(title)
+        return Picture(figure, alt)
+
+
+def _lines(stories: Sequence[Sequence[str]]) -> list[tuple[float, str, str]]:
+    """Return the place, the color and the label of each line, chain by chain with gaps between."""
+    lines = [(row, name, depth) for row, story in enumerate(stories) for depth, name in enumerate(story)]
+    return [(place + GAP * row, PALETTE[row % 6], f"{name} {depth}") for place, (row, name, depth) in enumerate(lines)]

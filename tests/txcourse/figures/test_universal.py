@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from matplotlib.patches import FancyBboxPatch
 
 from txcourse import figures
 
@@ -23,9 +24,21 @@ def test_weights_are_laid_end_to_end_and_the_last_is_hatched():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "two"]
 
 
-def test_a_bar_stands_over_each_token():
-    picture = figures.ponder([1, 3, 2], ["a", " ", "b"], title="A title", alt="A description")
-    (axes,) = picture.axes
-    assert [bar.get_height() for bar in axes.patches] == [1, 3, 2]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "▁", "b"]
-    assert repr(picture) == "Picture: A description"
+STORIES = [["ann", "bob", "cy"], ["dee", "eve"]]
+
+
+def test_a_story_goes_from_name_to_name_in_one_color():
+    (axes,) = figures.chains(STORIES, title="A title", alt="").axes
+    texts = [text.get_text() for text in axes.texts]
+    assert [name for name in texts if name in sum(STORIES, [])] == ["ann", "bob", "cy", "dee", "eve"]
+    colors = [patch.get_facecolor() for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
+    assert len(set(colors[:3])) == len(set(colors[3:])) == 1 and colors[0] != colors[3]
+
+
+def test_a_belief_has_the_color_of_the_story_whose_author_it_names():
+    named = [["ann", "ann", "bob", "dee", "dee"], ["ann", "ann", "ann", "dee", "dee"]]
+    (axes,) = figures.beliefs(named, STORIES, title="A title", alt="", taken=[1, 1, 2, 1, 2]).axes
+    colors = [bar.get_facecolor() for bar in axes.patches]  # line by line
+    ann, nobody, dee = colors[0], colors[4], colors[6]
+    assert colors == [ann] * 4 + [nobody, ann] + [dee] * 4 and len({ann, nobody, dee}) == 3
+    assert [line.get_xdata()[0] for line in axes.lines] == [1.5, 1.5, 2.5, 1.5, 2.5]

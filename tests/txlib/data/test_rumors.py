@@ -4,14 +4,25 @@ import rumors
 
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
-    bodies = rumors.bodies(lesson)
-    assert rumors.RUNS.kept().keys() == bodies.keys()
-    for name, runs in rumors.RUNS.kept().items():
-        width, body, _ = bodies[name]
+    settings, kept = rumors.settings(lesson), rumors.RUNS.kept()
+    assert kept.keys() == settings.keys()
+    for name, runs in kept.items():
+        body, width = settings[name]["make"](), settings[name].get("d_model", 64)
         assert runs.keys() == {"0", "1", "2"}
         for run in runs.values():
-            assert run["parameters"] == lesson["parameters"](lesson["Reader"](body(), width))
-            assert ("steps" in run) == isinstance(body(), lesson["Halting"])
+            assert run["parameters"] == lesson["parameters"](lesson["Reader"](body, width))
+            assert ("steps" in run) == isinstance(body, lesson["Halting"])
+            assert ("same steps" in run) == (name in ("loop", "halting"))
+
+
+def test_without_halting_the_block_and_its_answers_stay(lesson):
+    torch = lesson["torch"]
+    torch.manual_seed(0)
+    model = lesson["Reader"](lesson["Loop"](64, 3, clock=False))
+    who, source, _, _ = lesson["rumors"](2, deepest=5)
+    halting = lesson["Reader"](lesson["Halting"](64, 3, clock=False, after=True))
+    halting.load_state_dict(model.state_dict(), strict=False)
+    torch.testing.assert_close(lesson["same_steps"](halting, 3)(who, source), model(who, source))
 
 
 def test_a_story_begins_with_whom_the_sources_lead_to(lesson):
