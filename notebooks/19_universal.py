@@ -693,8 +693,8 @@ figures.beliefs(
 )
 
 # %% [markdown]
-# In each row the belief moves back along the chain, link by link at first, then by several links at a time, until it
-# reaches the author's color and stays. The bar marks where the line halts.
+# In each row the belief jumps back along the chain: two links after the first step, about four after the second, and
+# then to the author, whose color stays. The bar marks where the line halts.
 
 # %% [markdown]
 # ### 6.1 How many are right, and what makes the difference?
