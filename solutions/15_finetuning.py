@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Exercise 15 · Fine-tuning
 #
-# Five tasks, 15 points, about 70 minutes. They belong to lesson [15 Fine-tuning](../notebooks/15_finetuning.ipynb). Run
-# the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
-# like.
+# Five tasks, 15 points, about 70 minutes. [Lesson 15](../notebooks/15_finetuning.ipynb) has the ideas; here you use them
+# elsewhere. Tasks 1 and 2 are the *core*, about 30 minutes; tasks 3 to 5 are *more*. Run the cells from the top; fill in
+# where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 

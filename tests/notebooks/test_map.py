@@ -13,7 +13,6 @@ SOURCES = sorted((COURSE / "notebooks").glob("[0-9]*.py"))
 SOLUTIONS = sorted((COURSE / "solutions").glob("[0-9]*.py"))
 LONGEST = 65  # minutes of reading
 TO_BE_CUT = {
-    "15",
     "21",
     "22",
     "24",
