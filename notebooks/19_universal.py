@@ -435,7 +435,7 @@ drawn(dict(zip(rivals, rivals)), "The loop does with one block what the wide sta
 #
 # ### 4.3 How far does a step reach?
 #
-# After the first step everyone knows their source's source: depth 2. Now there are two ways to go on. *Slowly*: look up
+# After the first step each line can know its source's source: depth 2. Now there are two ways to go on. *Slowly*: look up
 # one more line in each step. Or by *doubling*: ask the person you have just found. That person has also taken a step,
 # and knows someone two links further on.
 #
@@ -491,7 +491,7 @@ predicted("more-steps", "nearly all are lost, the shallow ones included", "At ei
 
 # %% [markdown]
 # Neither way quite. By doubling, four steps would reach depth 16. Here four steps are right for about half of the lines
-# at depth 5, and six for about half of those at depth 8: about three links of the chain for every two steps.
+# at depth 5, and six for about 60% of those at depth 8: about three links of the chain for every two steps.
 #
 # With more steps, two things happen. With eight or ten, more than it ever had in training, most of the *deep* lines
 # come right: the step is the same, so it carries on. But the *shallow* lines, all right at six steps, begin to go
