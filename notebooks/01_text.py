@@ -275,8 +275,8 @@ plots.tokens(
 # Now all of *Hamlet*. Two things change. First, the text is cut into pieces about as long as words before anything is
 # counted, and no token crosses a cut. We use the pattern of GPT-2, a language model of 2019; section 4 shows what it is
 # good for. `\p{L}` is any letter, `\p{N}` any digit, `\s` any white space, and `[^\s\p{L}\p{N}]` what is none of these.
-# A space goes to the word that *follows* it (of several, the last: `\s+(?!\S)` takes the others). Second, the same
-# piece occurs many times. So we keep each only once, with its count.
+# The first part takes endings such as *'ll* and *'t*. A space goes to the word that *follows* it (of several, the last:
+# `\s+(?!\S)` takes the others). Second, the same piece occurs many times. So we keep each only once, with its count.
 
 # %%
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

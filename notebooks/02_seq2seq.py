@@ -52,8 +52,8 @@ unequal = sum(len(g.split()) != len(e.split()) for g, e in german_pairs.train)
 print(f"{unequal / len(german_pairs.train):.0%} of the pairs differ in length")
 
 # %% [markdown]
-# It depends on the words around it. And there are two more difficulties: in our pair the words come in another order,
-# and in many pairs the two sides differ in length.
+# What *Ziel* becomes depends on the words around it. There are two more difficulties: in our pair the words come in
+# another order, and in nearly three pairs of four the two sides differ in length.
 #
 # So we want a function from a sequence of *any* length to another of *any* length, where each output may depend on
 # *every* input. A matrix has a fixed size. What can do it?
@@ -77,7 +77,7 @@ for x in (1.0, 0.0, 0.0, -1.0):  # four "words"
 #
 # $$h_t = g(W h_{t-1} + U x_t + b)$$
 #
-# with $g = \tanh$, and $h_0 = 0$. Such a net is called **recurrent**, since its output returns as its input.
+# with $g = \tanh$, and $h_0 = 0$. Such a net is called **recurrent**, since its output is fed back as an input.
 
 # %% tags=["recorded"]
 class Plain(nn.Module):
@@ -155,7 +155,8 @@ def beginnings(ids):  # (batch, length)
 
 
 # %% [markdown]
-# The model is an embedding, a cell that reads, and 16 logits of the last state:
+# The model is an embedding, a cell that reads, and 16 logits from the last state (scores that a softmax turns into
+# probabilities):
 
 # %% tags=["recorded"]
 class Reader(nn.Module):
@@ -224,7 +225,7 @@ for (low, high), share in zip(SPANS, share_known(plain)):
 # %% [markdown]
 # ## 3 What a net can learn to keep
 #
-# We have a net that reads, and it forgets. Why did it not *learn* to remember? To learn that, the loss at the end must
+# We have a net that reads, and it forgets. Why didn't it *learn* to remember? To learn that, the loss at the end must
 # tell the *beginning* what to change. That message is the gradient, and it passes through every step in between. Take a
 # state of one number again, $h_t = \tanh(w\,h_{t-1})$. Near 0, tanh has a slope of 1, so each step multiplies the
 # gradient by $w$. After 20 steps:
@@ -240,9 +241,9 @@ for w in (0.5, 0.9, 1.0, 1.5):
 # $$\frac{\partial\,\text{loss}}{\partial h_t} = \frac{\partial\,\text{loss}}{\partial h_n}
 # \prod_{k=t+1}^{n} \operatorname{diag}(1 - h_k^2)\, W$$
 #
-# (Gradients are rows here, so the factor of the last step comes first.) $1 - h_k^2$ is the slope of the tanh, at most
-# 1. A product of twenty matrices that all shrink a vector is next to nothing; of twenty that all stretch it, it is
-# gigantic (Bengio et al. 1994). A figure at the end of this section shows what it is in our nets.
+# (Gradients are rows here, so the factor of the last step comes first.) The slope of the tanh, $1 - h_k^2$, never
+# exceeds 1. A product of twenty matrices that all shrink a vector is next to nothing; of twenty that all stretch it, it
+# is gigantic (Bengio et al. 1994). A figure at the end of this section shows how large it is in our nets.
 #
 # ### Gates
 #
@@ -263,7 +264,7 @@ print(f"r = {r:.2f}, z = {z:.2f}, n = {n:.2f}")
 print(f"h = {1 - z:.2f} · {n:.2f} + {z:.2f} · {h:.2f} = {new:.2f}")
 
 # %% [markdown]
-# The proposal is far away, and the state hardly moves. With vectors:
+# The proposal, −0.46, is far from the state, but gets a weight of only 0.05: the state hardly moves. With vectors:
 #
 # $$\begin{aligned}
 # r_t &= \sigma(U_r x_t + W_r h_{t-1} + b_r) &&\text{reset: how much of the past the proposal sees}\\
@@ -275,8 +276,8 @@ print(f"h = {1 - z:.2f} · {n:.2f} + {z:.2f} · {h:.2f} = {new:.2f}")
 # ($\sigma$ is the sigmoid, $\odot$ multiplies entry by entry.) Where $z_t = 1$, the state passes unchanged, and so does
 # its gradient: it is multiplied by 1, not by $W$. These are PyTorch's equations. In some papers $z$ and $1 - z$ change
 # places, and $r_t$ multiplies $h_{t-1}$ *before* the matrix. (The older **LSTM**, Hochreiter and Schmidhuber 1997, has
-# a second state, the memory cell, for the same purpose; its gate that forgets is from Gers et al. 2000. You build one
-# in the exercise.)
+# a second state, the memory cell, for the same purpose; its forget gate was added by Gers et al. 2000. You build one in
+# the exercise.)
 
 # %% tags=["recorded"]
 class Gated(nn.Module):
@@ -306,7 +307,7 @@ gated = learn_beginnings(Gated, seed=0)
 print("first token known:", [f"{share:.0%}" for share in share_known(gated)])
 
 # %% [markdown]
-# Next to nothing is forgotten. Are gates the reason?
+# Hardly anything is forgotten. Are the gates the reason?
 #
 # ### Break it: gates that do not hold, and a net without gates that does
 #
@@ -345,9 +346,9 @@ predict(
 )
 
 # %% [markdown]
-# All five were trained as above, with three seeds (`python data/looking_back.py 0 1 2` does it again). The table shows
-# what they know at the end. The figure shows new nets, before any training: the gradient at each distance from the end
-# of a sentence of 24 tokens, relative to that at the end.
+# All five kinds were trained as above, with three seeds (`python data/looking_back.py 0 1 2` does it again). The table
+# shows how much they know after training. The figure shows new nets, before any training: the gradient at each distance
+# from the end of a sentence of 24 tokens, relative to that at the end.
 
 # %% jupyter={"source_hidden": true}
 from IPython.display import display
@@ -368,10 +369,11 @@ predicted("open-road", "held and identity")
 
 # %% [markdown]
 # Gates that keep nothing do not help: `shut` forgets like the plain net. And a net without any gate remembers, if it
-# starts from the identity. So gates as such are not the reason. What counts is that enough of the gradient reaches the
-# first word *at the start*. (After training it need not: in the `identity` nets at most 2 parts in 10,000 then reach 20
-# tokens back.) Gates are one way to open the road, and a net can open them for itself. A new GRU's gates are half open:
-# at 20 tokens, 3 or 4 parts in 100,000 get through. After training it is more than half.
+# starts from the identity. So gates as such are not the reason. What counts is that enough gets through *at the start*:
+# of the first word, going forward, and of the gradient, going backward. (Both take the same road, so this experiment
+# can't say which matters more.) After training, less may do: in the `identity` nets at most 2 parts in 10,000 of the
+# gradient then reach 20 tokens back. Gates are one way to open the road, and training can open them further. A new
+# GRU's gates are half open: at 20 tokens, 3 or 4 parts in 100,000 get through. After training it is more than half.
 
 # %% [markdown]
 # ## 4 One net reads, another writes
@@ -424,9 +426,9 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# `step` is one step of the equation above; `nn.GRUCell` is our `Gated`, with the words first. One matrix holds the
-# vectors of all tokens and also gives the logits. `context` is a method of its own, because section 5 changes it. Here
-# it does not use $s$ at all.
+# `step` is one step of the equation above; `nn.GRUCell` is our `Gated`, but takes the input before the state. One
+# matrix holds the vectors of all tokens and also gives the logits. `context` is a method of its own, because section 5
+# changes it. Here it makes no use of $s$.
 
 # %% tags=["recorded"]
 class Translator(Encoder):
@@ -548,16 +550,16 @@ print("right letters:", {n: f"{letters_right(one_vector, n):.0%}" for n in ROWS}
 
 # %% [markdown]
 # Four letters are no problem. Then it gets worse, although it was trained on rows of up to 16. (Guessing gets one in
-# 20.) Our explanation: one vector has to hold all letters. Section 5 gives it rivals.
+# 20.) Our explanation: one vector has to hold all letters. Section 5 puts that to the test.
 
 # %% [markdown]
 # ## 5 Look back
 #
 # We have a decoder that knows the source only through one vector, and it loses most of a long row. You would not
 # translate like that. You read the sentence, and then, for each word you write, you look back at the part that you need
-# now. Bahdanau, Cho and Bengio (2015) let the decoder do the same. The encoder has made a state for each word,
-# $h_1 \dots h_n$, and so far nearly all were thrown away. Keep them. For each step, mix a new context. With three
-# states of one number each, and scores that say how well each fits what is about to be written:
+# now. Bahdanau, Cho and Bengio (2015) let the decoder do the same. The encoder has made a state for each word, $h_1
+# \dots h_n$, and so far nearly all were thrown away. Keep them. For each step, mix a new context. With three states of
+# one number each, and scores that say how well each fits what is about to be written:
 
 # %%
 h = torch.tensor([4.0, 7.0, 1.0])  # three encoder states
@@ -654,9 +656,9 @@ plots.lines(
 
 # %% [markdown]
 # Neither rival is enough. Of sixteen letters, one vector gets 23 to 25% right, and 26 or 27% after 1,500 steps; the
-# wider net gets 26 to 28%, and the mean of all states 24%. Attention gets 93 to 94%. So what helps is neither more
-# parameters, nor more states, nor more time, but choosing. Up to the longest rows of the training, the gap grows with
-# the length. At 24 letters, a row longer than any in the training, all get worse.
+# wider net gets 26 to 28%, and the mean of all states 24%. Attention gets 93 to 94%. So what helps is not more
+# parameters, more states or three times the steps, but choosing. Up to the longest rows of the training, the gap grows
+# with the length. At 24 letters, a row longer than any in the training, all get worse.
 #
 # All steps of the decoder at once make a table: one row for each letter to be written, one column for each that was
 # read. We look at eight new letters:
@@ -701,17 +703,17 @@ for kind in (Attending, Even, Shifted):
     print(f"{kind.__name__:10} {letters_right(other, 12):4.0%} of 12 letters right")
 
 # %% [markdown]
-# So it depends on where it looks. With equal weights (`Even`), little more than guessing is left: the net has learned
-# no other way. The neighboring state is not useless. Our explanation: both GRUs carry something of a letter on to its
-# neighbors.
+# So it depends on where it looks. With equal weights (`Even`), 13% are right, where guessing gets 5%: the net has
+# learned hardly any other way. The neighboring state is not useless. Our explanation: both GRUs carry something of a
+# letter on to its neighbors.
 
 # %% [markdown]
 # ## 6 Real sentences
 #
 # We have a mechanism that plainly wins where everything must be remembered. Does it win on sentences, where much can be
-# guessed? Two models come with the course, one with one vector and one with attention. Each learned for 5,000 steps
-# from all 29,300 pairs. (`python data/recurrent_translators.py` made them. They are of the library's class; the end of
-# this section proves that it computes what ours do.) Both translate all test sentences, which neither has seen, by
+# guessed? Two models come with the course, one with one vector and one with attention. Each was trained for 5,000 steps
+# on all 29,300 pairs. (`python data/recurrent_translators.py` made them. They are of the library's class; the end of
+# this section checks that it computes what ours do.) Both translate all test sentences, which neither has seen, by
 # greedy decoding (`num_beams=1`). Here are three, picked at random:
 
 # %% tags=["nbval-ignore-output"]
@@ -732,10 +734,10 @@ for index in random.Random(0).sample(range(len(german)), 3):
         print(f"    {name + ':':11} {translations[index]}")
 
 # %% [markdown]
-# Both models have learned how sentences of these games sound. To compare them in one number, take the loss per token,
-# given the human's words before it. (It is in natural logarithms; the unit is called a **nat**. Blind guessing among
-# 4,000 tokens has $\ln 4000 = 8.3$.) With letters, the gap between the two nets grew with the length. Does it with
-# sentences? Guess first.
+# Both models have learned how sentences of these games sound, though, in these three, not what they mean. To compare
+# them in one number, take the loss per token, given the human's words before it. (It is in natural logarithms; the unit
+# is called a **nat**. Blind guessing among 4,000 tokens has $\ln 4000 = 8.3$.) With letters, the gap between the two
+# nets grew with the length. Does it with sentences? Guess first.
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
@@ -803,7 +805,7 @@ figures.recurrent_translator(
 )
 
 # %% [markdown]
-# Three quarters of the weight is on *Orks*. The weights of all steps make an **alignment**: it shows which word was
+# Three quarters of the weight is on *Orks*. The weights of all steps make an **alignment**: a guess at which word was
 # translated from which.
 #
 # ### Reordered, and found by a rule
@@ -843,7 +845,7 @@ plots.heatmap(
 # *not* is third in English, and *nicht* next to last in German, after the emperor: the decoder jumps ahead, and for
 # *Emperor* it comes back. (The three pieces of *Emperor* make it three crossings.) No fixed order could do that. But
 # such maps are rare. Our explanation: this model mostly spreads its weight, so where German has moved a word, it seldom
-# shows that clearly enough for our rule. A map is evidence of what the model did, and not of what is in the language.
+# shows that clearly enough for our rule. A map is evidence of what the model did, not of what is in the language.
 #
 # ### Open the library
 #
@@ -870,9 +872,10 @@ show_source(AdditiveAttention.score, Seq2Seq.attend_before)
 
 # %% [markdown]
 # The library has other scores as well: Luong et al. (2015) tried the bilinear $s^\top W h$, and the plain inner product
-# $s^\top h$, which lesson 03 takes. All inner products together are one matrix product; the additive score has to hold
-# a vector of $d$ numbers for each *pair*. (In a careful comparison, Britz et al. 2017, the additive score was better at
-# most widths, by less than one BLEU; at the largest width the inner product fell far behind. Lesson 03 shows why.)
+# $s^\top h$, which lesson 03 uses. All inner products together are one matrix product; the additive score has to hold a
+# vector of $d$ numbers for each *pair*. (In a careful comparison, Britz et al. 2017, the additive score was better at
+# most widths, by less than one BLEU; at the largest width the inner product fell far behind. Lesson 03 shows a likely
+# reason.)
 
 # %% [markdown]
 # ## 7 What remains slow, and what became of it
@@ -900,8 +903,8 @@ figures.reach(
 )
 
 # %% [markdown]
-# The height is the number of steps that must wait for one another, however many processors you have. And how many lines
-# lie between two words is their distance. In general, for $n$ words, vectors of width $d$ and a convolution of
+# The height is the number of steps that must wait for one another, however many processors you have. The distance of
+# two words is the number of lines between them. In general, for $n$ words, vectors of width $d$ and a convolution of
 # width $k$ (Vaswani et al. 2017, Table 1):
 #
 # | | Operations per layer | Steps that wait | Longest distance |
@@ -913,10 +916,10 @@ figures.reach(
 # The middle row is for **convolutions**: each vector is computed from its $k$ neighbors, at all positions at once;
 # *dilated* ones leave gaps that grow from layer to layer (in the third panel, twofold). [Lesson 30, section
 # 7](30_wall.ipynb) builds them, checks every entry of the table, and measures what waiting costs. The first row's
-# operations are not many. Waiting is what makes it slow: a GPU has thousands of cores, and most of them have nothing to
-# do. A larger batch helps, but within a sentence recurrence **cannot be parallelized**. It hurts most in training,
-# where the whole target is known in advance. So let the words look at each other by attention, as in the right panel,
-# and leave the recurrence out altogether. That is the Transformer, and the rest of this course.
+# operations are not many. It is the waiting that makes it slow: a GPU has thousands of cores, and most of them have
+# nothing to do. A larger batch helps, but within a sentence recurrence **cannot be parallelized**. It hurts most in
+# training, where the whole target is known in advance. So let the words look at each other by attention, as in the
+# right panel, and leave the recurrence out altogether. That is the Transformer, and the rest of this course.
 #
 # ### What became of it
 #
@@ -943,7 +946,7 @@ figures.reach(
 # <details><summary>B. As it started, the loss at the end could not tell the beginning what to keep</summary>
 #
 # Right. The gradient is multiplied at every step, by about one half at first, and after twenty steps next to nothing is
-# left. A start that lets it through was enough to learn.
+# left. A start that lets more through was enough to learn.
 # </details>
 # <details><summary>C. It reads from left to right; from right to left it would not</summary>
 #

@@ -376,7 +376,8 @@ def attention(q, k, v, mask=None, scale=None):
 # its partner? Each English word looks itself up in a German sentence. What it finds is a mixture of values. If that
 # mixture is like the word's own *query* vector, the word counts as found, and the sentences probably belong together.
 # *king* should be found in a sentence with *König*, and nowhere else. Right guesses are rewarded, wrong ones punished.
-# To win, each English word has to learn what to look for, and each German word what to be found by and what to answer.
+# To win, each English word has to learn what to look for, and each German word which queries to match and what to
+# answer.
 #
 # The numbers of one round, from two sentences to their place in the table:
 
@@ -566,8 +567,9 @@ plots.heatmap(
 
 # %% [markdown]
 # The model was never told that *orcs* means *Orks*. It found out, because looking there helped it win. Most rows are
-# clear. *Attacked* is a rarer word and a less certain one: *angegriffen* is ahead, at the far end of the sentence, but
-# only just.
+# clear. (*The* divides its weight evenly between the two *die*: equal words have equal keys, and nothing says which
+# comes first.) *Attacked* is a rarer word and a less certain one: *angegriffen*, at the far end of the sentence, is
+# ahead, but only just.
 #
 # Here is the whole computation, from the 128 products of a query with a key to the mixture of the values. Hide
 # *angegriffen*: which words get its share? And which word of the English sentence is surest of its partner?
@@ -619,8 +621,8 @@ expect("Words right, of 40", sum(right for *_, right in learned), 16, 40)
 
 # %% [markdown]
 # Look at the misses as well. Some are another form of the right word, like *untoten* for *undead*. Others are plainly
-# wrong. Our explanation: the game asks only for words that help to recognize the sentence, and in this short training
-# they were good enough.
+# wrong. Our explanation: the game rewards a word only as far as it helps to recognize the sentence, and in this short
+# training such keys were good enough.
 #
 # ### Break it: no $\sqrt{d_k}$
 #
@@ -643,8 +645,8 @@ expect("Words right, of 40", sum(right for *_, right in answers), 0, 14)
 predicted("no-scale", "the loss falls, but most of the dictionary is wrong")
 
 # %% [markdown]
-# One game could be luck. So `python data/soft_lookup.py 1 2 3` played from three starts with these cells, and recorded
-# the losses and how hard the lookup was. One line per start:
+# One game could be luck. So `python data/soft_lookup.py 1 2 3` ran these cells from three starts, and recorded the
+# losses and how hard the lookup was. One line per start:
 
 # %% jupyter={"source_hidden": true}
 import json
@@ -672,8 +674,9 @@ for name, games in recorded.items():
 
 # %% [markdown]
 # The loss does fall, from every start, but only about one word in eight is right, instead of more than half. Delay does
-# not explain it. Stopped at a loss of about 1.6, the scaled games already know about twenty words, where the unscaled
-# ones know five. The unscaled games lower their loss without the dictionary. Why? Look at how hard the lookup was.
+# not explain it. Stopped at a loss of about 1.6, the scaled games already know about twenty words; the unscaled ones,
+# at 1.4 to 1.6, know five. The unscaled games lower their loss without the dictionary. Why? Look at how hard the lookup
+# was.
 
 # %% jupyter={"source_hidden": true}
 plots.lines(
@@ -698,7 +701,7 @@ plots.lines(
 # %% [markdown]
 # ## 7 The library, and what it costs
 #
-# We have written attention and seen it learn. What is missing is where to find it ready-made, and what it costs.
+# We have written attention and seen it learn. What is missing: where to find it ready-made, and what it costs.
 #
 # ### Open the library
 #
@@ -937,14 +940,16 @@ plots.lines(
 # </details>
 # <details><summary>C. Only the outputs at the padding are wrong, and nobody reads those</summary>
 #
-# Those are meaningless even with a mask. But without one, the real words also mix in the padding's values.
+# Those are meaningless even with a mask, and are never read. But without a mask, the real words also mix in the
+# padding's values.
 # </details>
 
 # %% [markdown]
 # ## 9 Summary
 #
 # - Attention is a lookup that answers with a mixture: scores, softmax along the keys, average of the values.
-# - Because it is smooth, it can be trained. It learned most of a small dictionary from sentence pairs alone.
+# - Because it is smooth, it can be trained. From sentence pairs alone, it learned the translations of 26 of 40 common
+#   words.
 # - Dividing by $\sqrt{d_k}$, the root of the width of the keys, keeps scores near 1 in size and the softmax soft enough
 #   to learn from.
 # - A mask puts $-\infty$ before the softmax. A query with nothing to see gets zeros.

@@ -178,7 +178,7 @@ prove_equal(plain[3], exchanged[3], what='What "attacked" hears in the two sente
 
 # %% [markdown]
 # To *attacked*, both sentences are the same, whatever the matrices. So word vectors must also say where a word is
-# (lesson 05); until then each position simply has a learned vector, which is added to the word's.
+# (lesson 05); until then, each position simply has a learned vector that is added to the word's.
 #
 # ### Measured: one want
 #
@@ -354,8 +354,8 @@ for model in [play(OneHead, both_sides, seed, hidden_layer) for seed in starts]:
     print(f"named: left neighbor {left:.0%}, right {right:.0%}, both {both:.0%}")
 
 # %% [markdown]
-# So a single head is not helpless: from two of three starts it names both, and from the third it is stuck with one. But
-# what we want is simpler, two rows of weights for each word.
+# So a single head is not helpless: from two of three starts it names both, and from the other it is stuck with one
+# side. But there is a simpler way: two rows of weights for each word.
 
 # %% [markdown]
 # ## 4 The idea in one picture
@@ -644,10 +644,10 @@ expect("Wrong join, the worst start", min(shares), 0.7, 0.85)
 predicted("heads-leak", "most of them", "It reads the next word.")
 
 # %% [markdown]
-# The right layer names what can be known, 21%. The wrong one names what no one can know. (All but one of six: the
-# fourth, like *attacked* in the picture, hears nothing of the future.) It looks like the better model. But where the
-# next word is not there yet, because the model itself is to write it, there is nothing to read: lesson 08 shows such a
-# model at work. A result that is too good to be true is a bug until you have shown that it is not.
+# The right layer names what can be known, 21%. The wrong one names what no one can know. (It names five of six: only
+# the fourth, like *attacked* in the picture, hears nothing of the future.) It looks like the better model. But where
+# the next word is not there yet, because the model itself is to write it, there is nothing to read: lesson 08 shows
+# such a model at work. A result that is too good to be true is a bug until you have shown that it is not.
 
 # %% [markdown]
 # ## 6 Self-attention and cross-attention
@@ -797,9 +797,9 @@ class Gap(nn.Module):
 
 
 # %% [markdown]
-# Training has a learning rate that rises quickly and then falls to nearly zero (lesson 07 says why). The loss is minus
-# the natural logarithm of the probability given to the hidden word, averaged over the gaps. Its unit is the **nat**: 3
-# nats are a probability of $e^{-3}$, or 1 in 20.
+# In training, the learning rate rises quickly and then falls to nearly zero (lesson 07 says why). The loss is minus the
+# natural logarithm of the probability given to the hidden word, averaged over the gaps. Its unit is the **nat**: 3 nats
+# are a probability of $e^{-3}$, or 1 in 20.
 
 
 # %% tags=["recorded"]
@@ -941,11 +941,11 @@ plots.ranges(
 )
 
 # %% [markdown]
-# More heads are better on average each time, and here the loss does not rise again. In the paper, results worsen again.
-# Vaswani et al. (table 3, rows A) measured a model more than a hundred times as large, in BLEU, a score of translations
-# from 0 to 100 (lesson 09). The optimum was 8 to 16 heads; 1 head was 0.9 worse than the best, and 32 fell back by 0.4.
-# The best number may depend on the task, on the width, and on how long you train (ours is short). In both cases, one
-# head is too few.
+# More heads are better on average each time, and here the loss does not rise again. In the paper, too many heads made
+# it worse again. Vaswani et al. (table 3, rows A) measured a model more than a hundred times as large, in BLEU, a score
+# of translations from 0 to 100 (lesson 09). The optimum was 8 to 16 heads; 1 head was 0.9 below the best, and 32 were
+# 0.4 below. The best number may depend on the task, on the width, and on how long you train (ours is short). In both
+# cases, one head is too few.
 #
 # And the wrong reshape? No error, no `nan`, and the loss goes down: just a model that is worse with four heads than the
 # right one with a single head. This is what many mistakes in attention look like.
