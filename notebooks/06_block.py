@@ -127,10 +127,10 @@ for depth in (0, 1, 2, 3):
 print("layers: 4   less than one part in a million:", apart(streams[4]) < 1e-6)
 
 # %% [markdown]
-# This is **rank collapse**: the matrix of word vectors shrinks to rank 1. Dong et al. (2021) proved that it happens
-# doubly exponentially with depth: a layer does not halve the fraction; it roughly *cubes* it. Cubing triples the
-# exponent: compare the lines for 2 and 3 layers. (After four layers, all that is left is the rounding error of 32-bit
-# numbers, near $10^{-7}$.)
+# This is **rank collapse**: the matrix of word vectors shrinks to rank 1, to copies of a single row. Dong et al. (2021)
+# proved that it happens doubly exponentially with depth: a layer does not halve the fraction; it roughly *cubes* it.
+# Cubing triples the exponent: compare the lines for 2 and 3 layers. (After four layers, all that is left is the
+# rounding error of 32-bit numbers, near $10^{-7}$.)
 #
 # Training can hardly repair this stack, because next to no gradient gets through. Suppose the loss wants the outputs of
 # *orcs* and *humans* to differ. How strongly does it pull at the input?
@@ -153,7 +153,7 @@ print("layers: 4   less than a millionth of the first:", pull(4) < 1e-6 * pull(1
 # %% [markdown]
 # There is a second thing that attention cannot do. Give it a sentence of *one* word. The softmax over one key is 1,
 # whatever the score. What remains are the value and the output projections: a matrix. And twelve matrices in a row are
-# one matrix. Such a map is *linear*: it sends a sum to the sum of what it makes of the parts. That can be checked:
+# one matrix. Such a map $f$ is *linear*: $f(a + b) = f(a) + f(b)$. Check it:
 
 # %%
 def twelve_layers(x):
@@ -170,14 +170,15 @@ with torch.no_grad():
 prove_equal(of_sum, sum_of, tolerance=1e-4, what="f(a + b) and f(a) + f(b)")
 
 # %% [markdown]
-# So attention moves information; it does not process it. The block that this lesson builds fixes both.
+# So attention moves information between words, but to what a single word holds it only applies a matrix. The block that
+# this lesson builds fixes both problems.
 
 # %% [markdown]
 # ## 2 The idea in one picture
 #
 # Here is where the two missing things go. Read it from the bottom. The thick line is the **residual stream**: one
 # vector per word, on its way from the embedding to the output. Attention reads the stream and adds what it found. The
-# feed-forward network reads the stream and adds what it computed. Nothing is replaced. Norms keep the sizes in hand;
+# feed-forward network reads the stream and adds what it computed. Nothing is replaced. Norms keep the sizes in check;
 # the two *wirings*, pre-norm and post-norm, differ in where the norms are.
 
 # %%
@@ -210,8 +211,8 @@ figures.block()
 # way around $f'$. Take twelve layers, each with the slope 0.1. Without residuals, the slope of all together is
 # $0.1^{12}$, a millionth of a millionth. With residuals it is $1.1^{12} = 3.1$.
 #
-# An addition needs two vectors with the same number of entries, so $f$ must lead from $d$ dimensions back to $d$. Here
-# are the same twelve layers, with the same weights, as additions:
+# An addition needs two vectors with the same number of entries, so $f$ must map $d$ dimensions to $d$. Here are the
+# same twelve layers, with the same weights, as additions:
 
 # %%
 x, added = sent, [sent]
@@ -251,7 +252,7 @@ print("size of the stream's entries after 0, 4, 8, 12 layers:", *sizes)
 # %% [markdown]
 # It arrives too well: with each layer it grows. So does the stream. Every addition makes the vectors longer; longer
 # vectors make larger scores; larger scores make the lookup hard, until one key takes everything (lesson 03). Something
-# has to keep the size in hand.
+# has to keep the size in check.
 
 # %% [markdown]
 # ### 3.2 Layer normalization
@@ -283,7 +284,7 @@ theirs = F.layer_norm(added[12], (d_model,), gain, bias)
 prove_equal(mine, theirs, what="Ours and torch's layer norm")
 
 # %% [markdown]
-# Three details that people get wrong; the second is measured here, the third below.
+# People get three details wrong. The second is measured here, the third below.
 #
 # - **The variance is the biased one.** `torch.var` divides by $d - 1$ unless told otherwise.
 # - **eps is inside the root.** It matters for small vectors, and for equal entries it saves you from 0 / 0.
@@ -332,8 +333,8 @@ for name, norm in {"batch norm": batch_norm, "layer norm": without_gain}.items()
 #
 # $$\text{rms}(x) = \text{gain} \odot \frac{x}{\sqrt{\frac{1}{d}\sum_i x_i^2 + \epsilon}}$$
 #
-# Models train as well with it, in less time; Llama and many others use it (lesson 16). On a vector whose mean is 0 both
-# are the same.
+# They found that models train as well with it, in less time; Llama and many others use it (lesson 16). On a vector
+# whose mean is 0 both are the same.
 
 # %%
 def rms_norm(x, gain, eps=1e-6):  # x (..., d_model); gain (d_model,)
@@ -376,7 +377,7 @@ class RMSNorm(nn.Module):
 #
 # We can stack now, but everything is still a weighted average. What is missing is the part that computes. Here is
 # something that no matrix can do, the absolute value of a number: ask two questions, "how positive?" and "how
-# negative?"; keep only positive answers; add them up.
+# negative?"; keep only the positive answers; add them up.
 #
 # $$3 \to (3, -3) \to (3, 0) \to 3 \qquad\qquad -3 \to (-3, 3) \to (0, 3) \to 3$$
 #
@@ -428,7 +429,7 @@ by_tanh = F.gelu(inputs, approximate="tanh")
 print(f"the tanh form differs by at most {(F.gelu(inputs) - by_tanh).abs().max():.5f}")
 
 # %% [markdown]
-# Load weights only into the form that they were trained with: every block adds to the difference. The curves:
+# Load weights only into the form that they were trained with: the differences add up, block by block. The curves:
 
 # %% jupyter={"source_hidden": true}
 curves = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -456,8 +457,9 @@ plots.lines(
 # ### 3.5 The block
 #
 # We have the parts. What is missing is the order in which to connect them. A *wiring* says how stream, norm and
-# *sub-layer* (attention or the feed-forward network) are put together. Here are the two of the picture, and four
-# broken ones for later. (The last two are alike. They differ in what the model does at its very end, in section 4.)
+# *sub-layer* (attention or the feed-forward network) are put together. Here are the two of the picture, and four broken
+# ones for later. (`bare` has neither residual nor norm. `no_norm` and `no_norm_at_all` are alike here; they differ in
+# what the model does at its very end, in section 4.)
 
 # %% tags=["recorded"]
 def pre_norm(x, sublayer, norm):
@@ -552,7 +554,7 @@ figures.stream(
 
 # %% [markdown]
 # In pre-norm the embedding stays as it is, as one part of a growing sum; its bar shrinks only because the sum turns
-# away from it. In post-norm each norm sets the length to $\sqrt{64} = 8$, and so rescales everything that came in
+# away from it. In post-norm each norm sets the length to $\sqrt{64} = 8$, and so scales down everything that came in
 # earlier.
 
 # %% [markdown]
@@ -717,12 +719,12 @@ figures.ablation(
 # %% [markdown]
 # Without the residuals, or without the norms of the blocks, the model learns the characters' frequencies and hardly
 # more, in 600 steps and at either rate (one seed of six has begun to get further). For the norms there is a surprise:
-# leave out the last one as well, and it learns, though less than the whole block with every seed. So a stack can do
-# without norms; what it cannot bear is one norm behind a stream that has grown unchecked. (Why, we have not tested.)
-# Without the feed-forward networks it learns more slowly, and at the better rate it only just reaches the table of
-# pairs; three times as many attention layers get no further on average. Our explanation: it can look things up, but do
-# little with what it finds. Only the whole block, at 0.003, is clearly better than the pairs with every seed, so only
-# there do we see that it uses more than the last character.
+# leave out the last one as well, and it learns, though less than the whole block with every seed. So here a stack can
+# do without norms, but not with one norm behind a stream that has grown unchecked. (We have not tested why.) Without
+# the feed-forward networks it learns more slowly, and at the better rate it ends level with the table of pairs; three
+# times as many attention layers get no further on average. Our explanation: it can look things up, but do little with
+# what it finds. Only the whole block, at 0.003, is clearly better than the pairs with every seed, so only there do we
+# see that it uses more than the last character.
 
 # %% [markdown]
 # ## 5 Break it: the gradient in each layer
@@ -775,8 +777,9 @@ for name in ("pre-norm", "post-norm", "no residual"):
     print(f"{name:11}", *(f"{fraction:.2f}" for fraction in fractions))
 
 # %% [markdown]
-# Without residuals the words become alike. But a symptom is not yet a cause. If it is averaging, then a residual around
-# *attention* alone must help, one around the feed-forward network alone must not, and without attention none is needed.
+# Without residuals the words become alike. But a symptom is not yet a cause. If averaging is the cause, then a residual
+# around *attention* alone must help, one around the feed-forward network alone must not, and without attention no
+# residual should be needed.
 
 # %%
 predict("residual-where", "Rate 0.001, one residual per block: which lets it learn?",
@@ -794,10 +797,10 @@ predicted("residual-where", "attention")
 
 # %% [markdown]
 # At 0.001 it comes out as predicted, with every seed: around attention the model learns, and its words stay apart;
-# around the feed-forward network it does not, and they become alike. Without attention six layers need no residual at
-# all, so depth as such does not stop the learning (those models even end a little lower, at 2.52). It is averaging
-# without a way around that does. (At 0.003 attention's residual alone is not enough with any seed: the second one helps
-# as well.)
+# around the feed-forward network it does not, and they become alike. Without attention, six feed-forward networks in a
+# row need no residual at all, so depth as such does not stop the learning (those models even end a little lower, at
+# 2.52). What stops it is averaging without a way around it. (At 0.003 attention's residual alone is not enough with any
+# seed: the second one helps as well.)
 #
 # Where the norm goes matters less, but it matters:
 
@@ -807,18 +810,18 @@ for name in ("pre-norm", "post-norm"):
     print(f"{name:9} gradient of the first block {first:.1f}, of the last {last:.1f}")
 
 # %% [markdown]
-# In pre-norm the last block's gradient is only about half the first's; in post-norm it is four times as large. Xiong et
-# al. (2020, theorem 1) derived why: in pre-norm it shrinks like $1/\sqrt{L}$ with the number $L$ of blocks, because the
-# stream, which the last norm divides by its size, has grown like $\sqrt{L}$. Whether that hurts is the question of
-# lesson 07.
+# In pre-norm the last block's gradient is only about half the first's; post-norm's last block has a gradient four times
+# as large as pre-norm's. Xiong et al. (2020, theorem 1) derived why: in pre-norm it shrinks like $1/\sqrt{L}$ with the
+# number $L$ of blocks, because the stream, which the last norm divides by its size, has grown like $\sqrt{L}$. Whether
+# that hurts is the question of lesson 07.
 #
 # ### The landscape, with residuals and without (second reading)
 #
-# A gradient is the slope at one point. Li et al. (2018) draw the land around it: choose two random directions, and
-# compute the loss on a grid of small moves of the weights along both. So that large and small weights move alike, each
-# row of a matrix gets a random direction of the row's own length (*filter normalization*). Here are two pairs of fresh
-# models, six blocks deep. In a pair, start and directions are the same, and only one model has residual connections. A
-# cross marks the weights.
+# A gradient is the slope at one point. Li et al. (2018) map the landscape around it: choose two random directions, and
+# compute the loss on a grid of moves of the weights along both. So that large and small weights move alike, each row of
+# a matrix gets a random direction of the row's own length (*filter normalization*). Here are two pairs of fresh models,
+# six blocks deep. In a pair, start and directions are the same, and only one model has residual connections. A cross
+# marks the weights.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 fresh = {}
@@ -832,13 +835,13 @@ figures.loss_landscapes(
     title="Smoother ground with residuals, though not always one bowl", points=11,
     alt="Four maps of the loss around random start weights, which a cross marks. Start 0: with residuals the level "
     "lines are rings around one low place; without, they are ragged. Start 1: with residuals there are two "
-    "shallow dips; without, two deeper ones with a steep wall between them.",
+    "shallow dips; without, two deeper ones, with steep walls beside them.",
 )
 
 # %% [markdown]
 # From both starts, the level lines are smoother with residuals than without. That is the paper's point, made with
-# trained, deep image networks, where the contrast is far more drastic. But be careful with such maps: only at start 0 is
-# there a single bowl, and we see two directions out of 79,000.
+# trained, deep image networks, where the contrast is far more drastic. But be careful: there is a single
+# bowl only at start 0, and we see two directions out of 79,000.
 
 # %% [markdown]
 # ## 6 Your own file
@@ -927,7 +930,7 @@ for d in (64, 512, 1024):
 # %% [markdown]
 # **Operations.** A matrix with $p$ parameters costs $2p$ operations per word: a multiplication and an addition each. So
 # all matrices together cost $24 n d^2$: attention's projections $8nd^2$, the feed-forward network $16 n d^2$. In
-# addition, the scores and the mixing cost $4n^2d$ (lesson 03), which grows with the square. Attention as a whole
+# addition, the scores and the mixing cost $4n^2d$ (lesson 03), which grows with the square of $n$. Attention as a whole
 # overtakes the feed-forward network when
 #
 # $$8nd^2 + 4n^2d = 16nd^2 \quad\Longleftrightarrow\quad n = 2d.$$
@@ -983,7 +986,7 @@ for d in (64, 512, 1024):
 # </details>
 # <details><summary>C. It shrinks to a tenth</summary>
 #
-# Its part of the *sum* shrinks to a tenth. The branch itself stays as it was.
+# Its part of the *sum* shrinks to about a tenth. The branch itself stays as it was.
 # </details>
 #
 # **4. d = 768, as in BERT-base. About how many parameters does a block have, and at which length does attention cost as
@@ -1012,8 +1015,8 @@ for d in (64, 512, 1024):
 #   out the mean and the bias.
 # - The feed-forward network computes, word by word, and holds two thirds of the $12d^2$ parameters.
 # - Without residuals, or with no norm but the last, a stack of six learns the characters' frequencies and hardly more;
-#   with no norm at all it learns, but less than the whole block. At the lower rate, a residual around attention is enough to keep words apart; without attention none is needed. The whole block
-#   beats a table of pairs.
+#   with no norm at all it learns, but less than the whole block. At the lower rate, a residual around attention alone
+#   is enough to keep words apart; without attention none is needed. The whole block beats a table of pairs.
 # - Your block is in `my_transformer.py`, and it computes what torch's does.
 #
 # **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), sections 3.1, 3.3 and 5.4. He et

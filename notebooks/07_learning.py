@@ -82,9 +82,9 @@ class CharacterModel(nn.Module):
 
 
 # %% [markdown]
-# Three things can be exchanged: a *schedule* says by which factor the learning rate is multiplied at each step;
-# `prepare` may change the fresh model; `make` makes its optimizers. `apart` is lesson 06's fraction of the stream that
-# tells characters apart: what is left without the mean of all positions.
+# Three things can be swapped: a *schedule* says by which factor the learning rate is multiplied at each step; `prepare`
+# may change the fresh model; `make` makes its optimizers. `apart` is lesson 06's fraction of the stream that tells
+# characters apart: what is left without the mean of all positions.
 
 # %% tags=["recorded"]
 def constant(step):
@@ -102,7 +102,7 @@ def apart(x):  # (..., n, d_model)
 
 
 # %% [markdown]
-# The loop for all experiments of this lesson notes the loss and that fraction at each step.
+# The loop for all experiments of this lesson records the loss and that fraction at each step.
 
 # %% tags=["recorded"]
 def train(norm_first=True, lr=3e-3, schedule=constant, seed=0, steps=600,
@@ -182,7 +182,7 @@ def path(optimizer_class, steps=30, **options):
 
 
 # %% [markdown]
-# Each method has a rate of its own:
+# Each method has a rate of its own (momentum and Adam are explained below the figure):
 
 # %%
 paths = {
@@ -318,7 +318,8 @@ for g in (1e-2, 1e-6, 1e-9, 1e-11):
 # Adam turns into momentum with a rate of $\eta / \epsilon$. Each block has weights with such gradients: a key's bias
 # adds the same number to all scores of a query, and the softmax does not see it. Its true gradient is 0. What Adam sees
 # is rounding noise, which it divides by the noise's own size. If so, a key's bias must move with an $\epsilon$ below
-# the noise, and stay with one far above it, while a query's bias does not care. How far do they move in 100 steps?
+# the noise, and stay with one far above it, while for a query's bias it makes no difference. How far do they move in
+# 100 steps?
 
 # %% tags=["nbval-ignore-output"]
 for eps in (1e-9, 1e-6):
@@ -429,7 +430,7 @@ show(recorded["adam"])
 show(recorded["correction"])
 
 # %% [markdown]
-# With $\beta_2 = 0.98$ it makes no difference here. It insures the first steps, as a warm-up does.
+# With $\beta_2 = 0.98$ it makes no difference here. It protects the first steps, as a warm-up does.
 
 # %% [markdown]
 # ## 5 Use it: wiring × learning rate × warm-up
@@ -505,9 +506,10 @@ show(recorded["wiring"])
 
 # %% [markdown]
 # **Pre-norm** beats the table of pairs. **Post-norm** at 0.003 gets no further than the frequencies, with none of the
-# seeds; with a warm-up it learns with all of them, though not quite as much as the pairs. At 0.001 it learns just as
-# much without one. So here post-norm does not need a warm-up to learn, only to learn at a high rate. (The paper's own
-# is 4,000 steps long, for a rate that peaks at 0.0007, in much wider blocks.) What happens inside, over all 600 steps?
+# seeds; with a warm-up it learns with all of them, though its loss stays just above that of the pairs. At 0.001 it
+# learns just as much without one. So here post-norm does not need a warm-up to learn, only to learn at a high rate.
+# (The paper's own is 4,000 steps long, for a rate that peaks at 0.0007, in much wider blocks.) What happens inside,
+# over all 600 steps?
 
 # %% jupyter={"source_hidden": true}
 settings = [("pre-norm", "0.003"), ("post-norm", "0.003"),
@@ -526,7 +528,7 @@ figures.training(
 
 # %% [markdown]
 # Rank collapse again (lesson 06, section 1), and this time training itself causes it. Our explanation: all models first
-# learn the easiest thing there is, the frequencies; for that, all positions may be the same, and they drift together.
+# learn the easiest thing there is, the frequencies; for that, all positions may look the same, and they drift together.
 # In pre-norm the input is still in the stream, and the model finds its way back. The other post-norm runs dip as well,
 # but not as deeply. (Late in its runs at 0.003 post-norm's fraction rises again, in windows of 50 steps up to about
 # 0.2; its loss has hardly moved by then.)
@@ -557,17 +559,17 @@ predicted("post-norm-cause", "slower blocks, wherever they are")
 #
 # Post-norm is not wrong; it is harder to start. Where it does train to the end, its results can even be a little better
 # (Liu et al. 2020a). Does layer norm help by keeping numbers tidy, or by its gradient? Xu et al. (2019) let no gradient
-# through the mean and the deviation, and found that the gradient matters more.
+# through the norm's mean and deviation; results got worse, so they conclude that the gradient matters more.
 
 # %% [markdown]
 # ## 6 Initial weights
 #
-# We have a rule for every step but the zeroth. What is missing is where to start. Each output of a matrix is a sum of
-# $d$ products. If the inputs have size 1 and the weights size $s$, the sum has the size $s \sqrt d$. With $d = 64$ and
-# weights from the standard normal distribution, $s = 1$, a layer makes its input $\sqrt{64} = 8$ times larger. After
-# twenty layers that is $8^{20}$, a one with 18 zeros. With $s = 1 / \sqrt d = 1/8$ the size stays. A relu erases half
-# of the mean square (with $s = 1$, a factor of 5.7 per layer is left), so there it takes $s = \sqrt{2 / d}$. Watch
-# twenty layers with relu:
+# We have a rule for every step but the zeroth. What is missing is where to start. Let the *size* of some numbers be the
+# root of their mean square. Each output of a matrix is a sum of $d$ products. If the inputs have size 1 and the random
+# weights size $s$, the sum has the size $s \sqrt d$. With $d = 64$ and weights from the standard normal distribution,
+# $s = 1$, a layer makes its input $\sqrt{64} = 8$ times larger. After twenty layers that is $8^{20}$, a one with 18
+# zeros. With $s = 1 / \sqrt d = 1/8$ the size stays. A relu erases half of the mean square (with $s = 1$, a factor of
+# 5.7 per layer is left), so there it takes $s = \sqrt{2 / d}$. Watch twenty layers with relu:
 
 # %%
 def sizes(weight_size, layers=20, d=64):
@@ -678,8 +680,8 @@ show(recorded["start"])
 # ## 7 Muon: a matrix is not a list of numbers
 #
 # We have a rule that gives each single weight a step of its own. What it does not see is that weights belong to a
-# matrix. Look at the momentum $m$ of one: how long is it in each of its directions? (The lengths are its **singular
-# values**.)
+# matrix. Look at the momentum $m$ of one. As a map, a matrix takes certain perpendicular directions to perpendicular
+# ones, and stretches each by its own factor, here its *length*. (These are the **singular values**.) How long is each?
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -702,10 +704,10 @@ print(f"{(before > 0.5).sum()} of {len(before)} are over half the largest,",
 # $$\begin{pmatrix} 3 & 0 \\ 0 & 0.1 \end{pmatrix} \to \begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix} \qquad\qquad
 # M = U S V^\top \to U V^\top$$
 #
-# That is the orthogonal matrix nearest to the momentum. A singular value decomposition is slow on a GPU, but matrix
-# products are fast. And an odd polynomial of a matrix, such as $a M + b\, M M^\top M + c\, (M M^\top)^2 M$, acts on
-# each singular value alone: $s \to a s + b s^3 + c s^5$. With the right numbers, five rounds bring all of them near 1.
-# Watch four singular values:
+# The result is the orthogonal matrix nearest to the momentum. Finding $U S V^\top$, the *singular value decomposition*
+# ($V^\top$ and $U$ turn, $S$ stretches), is slow on a GPU, but matrix products are fast. And an odd polynomial of a
+# matrix, such as $a M + b\, M M^\top M + c\, (M M^\top)^2 M$, acts on each singular value alone:
+# $s \to a s + b s^3 + c s^5$. With the right numbers, five rounds bring all of them near 1. Watch four singular values:
 
 # %% tags=["recorded"]
 A, B, C = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024
@@ -744,9 +746,9 @@ figures.singular_values(
 )
 
 # %% [markdown]
-# Only directions of length almost 0 stay short, like the last three. The optimizer around it keeps the momentum and
-# nothing else: one tensor per matrix instead of Adam's two. (The *Nesterov* variant mixes the newest gradient in once
-# more. A tall matrix gets a longer step, since the length 1 of each column is spread over more entries.)
+# Only directions of length almost 0 stay short, like the last three. Muon itself keeps the momentum and nothing else:
+# one tensor per matrix instead of Adam's two. (The *Nesterov* variant mixes the newest gradient in once more. A tall
+# matrix gets a longer step, since the length 1 of each column is spread over more entries.)
 
 # %% tags=["recorded"]
 class Muon:
@@ -812,7 +814,7 @@ show(recorded["muon"])
 # %% [markdown]
 # Muon is ahead with every seed, at both rates. But equal steps are not equal time: for matrices this small, its steps
 # take longer, as the seconds above show. In large models the five rounds cost little next to the forward and backward
-# pass.
+# pass (Jordan et al. put it below 1%).
 #
 # Open the library: `optimizers` makes the choice for you. Lesson 09's translator learns with it.
 

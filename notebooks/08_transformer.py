@@ -42,10 +42,10 @@ from txlib.models import Transformer as LibraryTransformer
 from txlib.paths import DATA
 
 # %% [markdown]
-# Translation is what the Transformer was invented for. Let us see first how far a dictionary gets. Pairs of sentences
-# from free computer games make one: the partner of a German word is the English word that goes with it most faithfully.
-# On paper: *könig* is in 100 sentences, *king* in 120, and 90 pairs have both. That makes $90 / (100 + 120) = 0.41$ of
-# at most 0.5. (It is half the **Dice coefficient**.)
+# Translation is what the Transformer was invented for. Let us first see how far a dictionary gets. We make one from
+# pairs of sentences from free computer games: the partner of a German word is the English word that goes with it most
+# faithfully. On paper: *könig* is in 100 sentences, *king* in 120, and 90 pairs have both. That makes
+# $90 / (100 + 120) = 0.41$ of at most 0.5. (It is half the **Dice coefficient**.)
 
 
 # %%
@@ -121,7 +121,7 @@ figures.encoder_decoder(
 #    memory.
 # 3. *feed-forward*: compute with what was found.
 #
-# The towers are the paper's, with post-norm. On the right is the one wire that we change: we use pre-norm (lesson 06).
+# The towers are the paper's, with post-norm. On the right is the one thing that we change: we use pre-norm (lesson 06).
 #
 # The model is a chain of guesses. Suppose it is to write *ab*. It gives *a* the probability 0.9; having read *a*, it
 # gives *b* 0.8; having read *ab*, it gives the end 0.95. The probability of the whole output is the product, $0.9 \cdot
@@ -222,7 +222,8 @@ print(f"variance at the input {x.var():.2f}, of a logit {logits.var():.2f}")
 # %% [markdown]
 # ### 3.4 The block, with a look at the source
 #
-# Sinusoids (lesson 05), the feed-forward network (lesson 06) and multi-head attention (lesson 04) are unchanged:
+# Sinusoids (lesson 05), the feed-forward network (lesson 06) and multi-head attention (lesson 04) compute what they did
+# before:
 
 
 # %% tags=["recorded"]
@@ -248,8 +249,8 @@ def split(x, heads):  # (batch, n, d_model)
 
 
 # %% [markdown]
-# Attention takes a mask that is `True` where a query may look. A forbidden score becomes the lowest number there is, so
-# that its weight is 0.
+# Attention takes a mask that is `True` where a query may look. A forbidden score becomes the lowest finite number, so
+# that its weight is 0. (With $-\infty$, a query that may look nowhere would get `nan`: lesson 03.)
 
 
 # %% tags=["recorded"]
@@ -394,9 +395,9 @@ print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
 
 # %% [markdown]
 # Do the masks hold? The source is *cabbed*. Let the decoder read *debbac*, and then *debbaj*: only its last prediction
-# may change, for the others lie before the *j*. Then append two letters to the source that its mask hides: nothing may
-# change. Remember the first test. It needs neither data nor training, and it catches the mistake that section 6 makes
-# on purpose.
+# may change, since the others come before the *j*. Then append two letters to the source that its mask hides: nothing
+# may change, apart from rounding. Remember the first test. It needs neither data nor training, and it catches the
+# mistake that section 6 makes on purpose.
 
 
 # %%
@@ -425,7 +426,7 @@ print(f"change by what is hidden: {largest_change(before, after):.0e}")
 #
 # ### 4.1 The loop
 #
-# We have a model whose wiring looks right. Whether it can learn, only training shows. The loss is lesson 03's
+# We have a model whose wiring looks right. Only training shows whether it can learn. The loss is lesson 03's
 # cross-entropy: the mean of $-\log p$ over all letters to be written. A model that writes the right letter with
 # probability ½ each time has a loss of $-\log ½ = 0.69$; blind guessing among 13 tokens has $\log 13 = 2.6$.
 #
@@ -492,8 +493,8 @@ picture
 
 # %% [markdown]
 # It starts far above blind guessing. Our explanation: a new model bets on the letter that it has just read, since that
-# letter's embedding is most of the decoder's vector (lesson 09 measures this). Soon the loss rests near
-# $\log 10 = 2.3$: it expects some letter, but does not know which. After step 70 or so it learns that.
+# letter's embedding is most of the decoder's vector (lesson 09 measures this in its own model). Soon the loss rests
+# near $\log 10 = 2.3$: it expects some letter, but does not know which. After step 70 or so it learns that.
 #
 # ### 4.2 Write
 #
@@ -531,7 +532,7 @@ def reverse(model, words):
 
 
 # %% [markdown]
-# We test it on 500 random strings of 4 to 10 letters, nearly all of them never seen in training:
+# We test it on 500 random strings of 4 to 10 letters, very few of which were in the training batches:
 
 # %% tags=["recorded"]
 rng = random.Random(-1)
@@ -559,8 +560,8 @@ expect("Reversed without a mistake", share_right(model), 0.93, 1)
 # ### 4.3 A fair comparison
 #
 # How good is that? Lesson 02 has two rivals: a recurrent net that hands one vector to its decoder, and Bahdanau's,
-# which looks back at all of them. Both are built here with about as many parameters. The fourth is the Transformer
-# wired as in the paper, with post-norm, to see what our one changed wire is worth.
+# which looks back at all of them. Both are built here with about as many parameters as our Transformer, the third. The
+# fourth is the Transformer wired as in the paper, with post-norm, to see what our one change is worth.
 
 
 # %% tags=["recorded"]
@@ -657,10 +658,10 @@ for block, weight in enumerate(blocks):
 expect("Rows of block 1 that look at their partner", hits, 6, 8)
 
 # %% [markdown]
-# Block 0 has no such pattern; what it fetches, these tables cannot say. In block 1 most of the weight is on the
-# partner. Nearly all the rest goes to neighbors, and does no harm. Our explanation: the encoder mixes neighbors, so a
-# memory vector can also tell what is next to its letter. That is a warning for every attention map: it shows where
-# vectors were fetched, not what was in them (lesson 14).
+# Block 0 has no such pattern; these tables cannot say what it fetches. In block 1 most of the weight is on the partner.
+# Nearly all the rest goes to neighbors, and does no harm. Our explanation: the encoder mixes neighbors, so a memory
+# vector can also tell what is next to its letter. That is a warning for every attention map: it shows where vectors
+# were fetched, not what was in them (lesson 14).
 
 # %% [markdown]
 # ## 6 Break it
@@ -679,7 +680,7 @@ class Unmasked(Transformer):
 
 
 # %% [markdown]
-# The same start, the same batches, the same rates, half of the steps. Guess first:
+# We keep the start, the batches and the rates, and take half the steps. Guess first:
 
 # %%
 predict(
@@ -713,7 +714,7 @@ def unrelated_pairs(number, rng):
 
 
 # %% [markdown]
-# Half of the steps again:
+# Half the steps again:
 
 # %% tags=["nbval-ignore-output"]
 noise = {}
@@ -762,7 +763,7 @@ class Unplaced(Transformer):
 
 
 # %% [markdown]
-# Train it and let it write. Below that, both mistakes from three starts (`data/reversal.py` has trained them):
+# Train it and let it write. Below that are both mistakes, from three starts (`data/reversal.py` has trained them):
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -859,7 +860,8 @@ explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library}
 #
 # <details><summary>A. Queries from the memory, keys and values from the decoder</summary>
 #
-# The other way round. The side that *writes* asks. And the output must have one row for each token being written.
+# It is the other way around. The side that *writes* asks. And the output must have one row for each token being
+# written.
 # </details>
 # <details><summary>B. Queries from the decoder, keys and values from the memory</summary>
 #

@@ -211,8 +211,8 @@ for name, groups in {"as they come": as_they_come, "by length": by_length}.items
 # The paper's optimizer is Adam with $\beta = (0.9, 0.98)$. We use AdamW with the same $\beta$ for the embedding and the
 # norms, and **Muon** ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/); lesson 07) for the matrices
 # inside the blocks: it turns each update into (about) the nearest orthogonal matrix, so that all directions learn at
-# one speed. The library puts both behind one object; each part keeps its own peak rate, and `set_factor` multiplies it
-# by the schedule's height, from 0 to 1.
+# one speed. The library puts both behind one object; each part keeps its own peak rate, and `set_factor` multiplies
+# both by the schedule's value, from 0 to 1.
 #
 # One step: predict, measure, differentiate. If all gradients together have a norm above 1, they are scaled down to 1.
 # (`collate` has shifted the labels already: `decoder_input_ids`.)
@@ -281,7 +281,7 @@ print(f"a new model bets on the token that it has just read: {same:.0%} of the t
 print(f"that token's logit: {own.mean():.1f}; all logits spread by {logits.std():.1f}")
 
 # %% [markdown]
-# The first 30 steps or so unlearn this.
+# It takes about 30 steps to unlearn this.
 #
 # ## 3 How good is it?
 #
@@ -341,8 +341,8 @@ print(words("The orcs have 1,500 gold."))
 print(n_grams(words("The orcs have attacked."), 2))
 
 # %% [markdown]
-# The share of the hypothesis' n-grams that are also in the reference is its *precision*. But plain precision is easily
-# fooled. What does *the the the the* get?
+# The fraction of the hypothesis's n-grams that are also in the reference is its *precision*. But plain precision is
+# easily fooled. What does *the the the the* get?
 
 # %%
 reference = words("the orcs have attacked the humans .")
@@ -381,9 +381,9 @@ def bleu(hypotheses, references):
 
 
 # %% [markdown]
-# Near 0 means hardly a run of four words in common anywhere, 100 means identical. The best systems of section 7 reach
-# 28 to 42 on news: a human would often have said it differently. Is ours the number that everyone means? `sacrebleu`
-# (Post 2018) is what papers report. Compare both on the references themselves, each without its second word.
+# Near 0 means that hardly a run of four words is shared anywhere; 100 means identical. The best systems of section 7
+# reach 28 to 42 on news, since there is more than one good translation. Is ours the number that papers report? They use
+# `sacrebleu` (Post 2018). Compare both on the references themselves, each without its second word.
 
 # %%
 from sacrebleu import corpus_bleu
@@ -409,23 +409,23 @@ for name, texts in {"damaged references": damaged, "your model": first}.items():
 expect("BLEU after 80 steps", bleu(first, english), 0, 6)
 
 # %% [markdown]
-# In the first line every single word is right, about one in six is missing, and BLEU falls by a third. Longer runs
+# In the first line every word written is right, about one in six is missing, and BLEU falls by a third. Longer runs
 # break at each gap, and the brevity penalty charges for the missing words. (If some $p_n$ is 0, so is our BLEU.)
 #
 # ### 3.3 Much longer
 #
-# Eighty steps are not enough. Here is the same model after a long training on
-# all pairs of the training set, short and long. It is bundled with the course, in `data/checkpoints/games-de-en`. This
-# command made it, and you can run it yourself:
+# Eighty steps are not enough. Here is the same model after a long training on all pairs of the training set, short and
+# long. It is bundled with the course, in `data/checkpoints/games-de-en`. This command made it, and you can run it
+# yourself:
 #
 # ```
 # txlib train translation --data games --preset course --r-drop 3 --steps 20000 --out runs/course
 # ```
 #
 # Two things in it are new. *R-Drop* (Liang et al. 2021) reads each batch twice, with different dropout each time, and
-# adds a penalty, times 3, for how far the two predictions differ. The 29,300 pairs are read 36 times, and the penalty
-# is meant to keep the model from learning them by heart. And what is saved is not the last weights but a moving average
-# of them; the paper averages its last checkpoints as well (§6.1).
+# adds a penalty, with weight 3, for how far the two predictions differ. The 29,300 pairs are read 36 times, and the
+# penalty is meant to keep the model from learning them by heart. And what is saved is not the last weights but a moving
+# average of them; the paper averages its last checkpoints as well (§6.1).
 
 # %%
 from safetensors.torch import load_file
@@ -452,10 +452,10 @@ prove_bleu(loaded, "These translations")
 expect("BLEU after the long training", bleu(loaded, english), 24, 30)
 
 # %% [markdown]
-# Compare each last line with the German: the meaning often arrives, in English order; rarer words are guessed
-# (*draufgegangen*, died; *dich traust*, dare). Try a sentence of your own. The model knows orcs, elves, swords and
-# spaceships better than taxes. The last two sentences below are lesson 03's, and the same with the nouns exchanged; to
-# tell them apart, lessons 04 and 05 needed a second head and positions:
+# Compare each last line with the German: the meaning often arrives, in English order; rarer words are guessed, and
+# wrongly (*draufgegangen*, died; *dich traust*, dare). Try a sentence of your own. The model knows orcs, elves, swords
+# and spaceships better than taxes. The last two sentences below are lesson 03's, and the same with the nouns exchanged;
+# to tell them apart, lessons 04 and 05 needed a second head and positions:
 
 # %% tags=["nbval-ignore-output"]
 mine = ["Wo ist der König?", "Wir müssen die Orks besiegen!", "Ich habe kein Gold."]
@@ -489,8 +489,8 @@ print(f"product {p.prod():.3f}, loss {loss:.2f} nats, perplexity {loss.exp():.2f
 # The loss is the mean of $-\log p$, and the **perplexity** is $e$ to that power. A perplexity of 2 would mean: as
 # unsure as if it chose between two equally likely tokens each time. The product is small mainly because of one
 # position: the German ends in an exclamation mark, and the human wrote a period. *have* is also a choice: *The orcs
-# attacked* would do as well. And even where all is clear, most factors stay near 0.9, not 1: that is what label
-# smoothing asks for.
+# attacked* would do as well. And even where all is clear, the factors stay at about 0.9, not 1, as label smoothing
+# asks.
 #
 # ## 4 Beam search
 #
@@ -618,15 +618,15 @@ print(f"the beam's gain: {low:+.1f} to {high:+.1f} BLEU in 95% of the draws")
 
 # %% [markdown]
 # The beam is probably better, but 0 lies within the 95%. On the whole test set, 1,233 sentences, it is ahead by 1.1.
-# Its price: the decoder works on four beginnings per sentence instead of one.
+# Its price is that the decoder works on four beginnings per sentence instead of one.
 #
 # ## 5 Look inside, and break it
 #
 # ### 5.1 Where does the decoder look?
 #
 # In lesson 08 the cross-attention was an anti-diagonal. Here is the last decoder block on the orcs' sentence. Rows are
-# the tokens that it is about to write, columns the German tokens. The German verb *angegriffen* is the last word, the
-# English *attacked* the fourth.
+# the tokens that it is about to write, columns the German tokens. The German verb *angegriffen* is the last word;
+# English *attacked* is the fourth.
 
 # %%
 from txlib.attention import recording
@@ -703,8 +703,8 @@ predicted("exchanged-nouns", "twice the same one")
 
 # %% [markdown]
 # It must be so. Both sentences consist of the same tokens. Without positions the encoder gives each token the same
-# vector in both, only in another order (lesson 05), and the decoder's attention, a weighted mean over all of them,
-# takes no notice of the order. So who attacked whom is lost, and the decoder writes *orcs* twice.
+# vector in both, only in another order (lesson 05), and the decoder's attention, a weighted mean over all of them, does
+# not depend on the order. So who attacked whom is lost, and the decoder writes *orcs* twice.
 #
 # Of the test sentences the simplest come out best. Elsewhere the model repeats words, leaves them out or invents them.
 # (A model *trained* without positions might have found another way; this one loses what it relied on.)
@@ -732,10 +732,10 @@ predict(
 )
 
 # %% [markdown]
-# What these runs left behind is bundled with the course. (A step's seconds are taken from the two shorter runs. By its
-# own clock the third took 657 s, which would only widen the gap.) They are one seed each. So the last two lines are
-# from `benchmarks/translators.py`, which asked again with three seeds, other sentences (Multi30k) and two minutes of
-# one core for each run:
+# The records of these runs are bundled with the course. (A step's seconds are taken from the two shorter runs. By its
+# own clock the third took 657 s, which would only widen the gap.) Each is a single seed. So the last two lines are from
+# `benchmarks/translators.py`, which repeats the comparison with three seeds, other sentences (Multi30k) and two minutes
+# of one core for each run:
 
 # %%
 runs = json.loads((folder / "recipes.json").read_text())
@@ -774,7 +774,8 @@ plots.lines(
 #
 # - The paper's recipe is not bad. It was made for 100,000 steps of 25,000 target tokens each, about 2,000 times what
 #   these runs saw. There it has time. What we measured is speed. (In those two minutes, lesson 02's kind of net with
-#   attention reached 27.3 in the same benchmark, and a convolutional one 34.6.)
+#   attention reached 27.3 in the same benchmark, above the recipe of 2017, and a convolutional one with attention 34.6,
+#   above both.)
 # - All choices changed at once, so this does not say which one counts. Lessons 06 and 07 take norm, rate and warm-up
 #   apart.
 #
@@ -903,8 +904,9 @@ for name in ("Transformer base", "Transformer big"):
 # %% [markdown]
 # ### 7.4 The real thing
 #
-# This takes twenty minutes on a laptop. (For *base* the sentences that are bundled with the course are far too few: the
-# paper had 4.5 million pairs.) With `--model rnn` it trains Bahdanau's net of lesson 02, at the same size.
+# The first command below takes twenty minutes on a laptop. (For *base* the sentences that are bundled with the course
+# are far too few: the paper had 4.5 million pairs.) With `--model rnn` it trains Bahdanau's net of lesson 02, at the
+# same size.
 #
 # ```
 # txlib train translation                     # 20 minutes, d = 256, three blocks
@@ -957,7 +959,7 @@ for name in ("Transformer base", "Transformer big"):
 # %% [markdown]
 # ## 9 Summary
 #
-# - Label smoothing limits confidence. It, the schedule and batches by length each take a few lines.
+# - Label smoothing limits confidence. It takes a few lines, as do the schedule and batches by length.
 # - BLEU compares hypotheses with references: clipped and pooled n-gram precisions, their geometric mean, and a brevity
 #   penalty.
 # - Greedy search takes the best token. A beam keeps several hypotheses, and compares sums of $\log p$ divided by a
