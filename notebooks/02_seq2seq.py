@@ -243,7 +243,7 @@ for w in (0.5, 0.9, 1.0, 1.5):
 #
 # (Gradients are rows here, so the factor of the last step comes first.) The slope of the tanh, $1 - h_k^2$, never
 # exceeds 1. A product of twenty matrices that all shrink a vector is next to nothing; of twenty that all stretch it, it
-# is gigantic (Bengio et al. 1994). A figure at the end of this section shows how large it is in our nets.
+# is gigantic (Bengio et al. 1994).
 #
 # ### Gates
 #
@@ -918,8 +918,8 @@ figures.reach(
 # 7](30_wall.ipynb) builds them, checks every entry of the table, and measures what waiting costs. The first row's
 # operations are not many. It is the waiting that makes it slow: a GPU has thousands of cores, and most of them have
 # nothing to do. A larger batch helps, but within a sentence recurrence **cannot be parallelized**. It hurts most in
-# training, where the whole target is known in advance. So let the words look at each other by attention, as in the
-# right panel, and leave the recurrence out altogether. That is the Transformer, and the rest of this course.
+# training. So let the words look at each other by attention, as in the right panel, and leave the recurrence out
+# altogether. That is the Transformer, and the rest of this course.
 #
 # ### What became of it
 #

@@ -732,7 +732,7 @@ curves = {name: smooth(each) for name, each in noise.items()}
 plots.lines(
     {name: (range(10, 10 + len(curve)), curve) for name, curve in curves.items()}
     | {"log 10": ([10, 150], [2.303, 2.303])},
-    dashed=["log 10"], title="Without the mask, the model predicts pure chance", xlabel="training step",
+    dashed=["log 10"], title="Without the mask, the loss falls far below chance", xlabel="training step",
     ylabel="loss (nats), mean of 10",
     alt=f"Two loss curves and a dashed line at log 10. With the mask the loss stays near the line, at "
     f"{curves['with mask'][-1]:.2f}. Without the mask it falls to {curves['without mask'][-1]:.2f}.",
