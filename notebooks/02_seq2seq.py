@@ -155,8 +155,7 @@ def beginnings(ids):  # (batch, length)
 
 
 # %% [markdown]
-# The model is an embedding, a cell that reads, and 16 logits from the last state (scores that a softmax turns into
-# probabilities):
+# The model is an embedding, a cell that reads, and 16 logits from the last state (scores for a softmax):
 
 # %% tags=["recorded"]
 class Reader(nn.Module):
@@ -346,8 +345,8 @@ predict(
 )
 
 # %% [markdown]
-# All five kinds were trained as above, with three seeds (`python data/looking_back.py 0 1 2` does it again). The table
-# shows how much they know after training. The figure shows new nets, before any training: the gradient at each distance
+# All five kinds were trained as above, with three seeds (`python data/looking_back.py 0 1 2`). The table shows what they
+# know after training. The figure shows new nets, before any training: the gradient at each distance
 # from the end of a sentence of 24 tokens, relative to that at the end.
 
 # %% jupyter={"source_hidden": true}
@@ -372,8 +371,8 @@ predicted("open-road", "held and identity")
 # starts from the identity. So gates as such are not the reason. What counts is that enough gets through *at the start*:
 # of the first word, going forward, and of the gradient, going backward. (Both take the same road, so this experiment
 # can't say which matters more.) After training, less may do: in the `identity` nets at most 2 parts in 10,000 of the
-# gradient then reach 20 tokens back. Gates are one way to open the road, and training can open them further. A new
-# GRU's gates are half open: at 20 tokens, 3 or 4 parts in 100,000 get through. After training it is more than half.
+# gradient then reach 20 tokens back. Gates are one way to open the road, and training can open them further. In a
+# new GRU, 3 or 4 parts in 100,000 get through 20 tokens; after training, more than half.
 
 # %% [markdown]
 # ## 4 One net reads, another writes
@@ -704,8 +703,7 @@ for kind in (Attending, Even, Shifted):
 
 # %% [markdown]
 # So it depends on where it looks. With equal weights (`Even`), 13% are right, where guessing gets 5%: the net has
-# learned hardly any other way. The neighboring state is not useless. Our explanation: both GRUs carry something of a
-# letter on to its neighbors.
+# learned hardly any other way. The neighboring state is not useless: our explanation is that a GRU carries letters on.
 
 # %% [markdown]
 # ## 6 Real sentences
@@ -734,7 +732,7 @@ for index in random.Random(0).sample(range(len(german)), 3):
         print(f"    {name + ':':11} {translations[index]}")
 
 # %% [markdown]
-# Both models have learned how sentences of these games sound, though, in these three, not what they mean. To compare
+# Both models have learned how sentences of these games sound, though not what they mean. To compare
 # them in one number, take the loss per token, given the human's words before it. (It is in natural logarithms; the unit
 # is called a **nat**. Blind guessing among 4,000 tokens has $\ln 4000 = 8.3$.) With letters, the gap between the two
 # nets grew with the length. Does it with sentences? Guess first.
@@ -873,9 +871,8 @@ show_source(AdditiveAttention.score, Seq2Seq.attend_before)
 # %% [markdown]
 # The library has other scores as well: Luong et al. (2015) tried the bilinear $s^\top W h$, and the plain inner product
 # $s^\top h$, which lesson 03 uses. All inner products together are one matrix product; the additive score has to hold a
-# vector of $d$ numbers for each *pair*. (In a careful comparison, Britz et al. 2017, the additive score was better at
-# most widths, by less than one BLEU; at the largest width the inner product fell far behind. Lesson 03 shows a likely
-# reason.)
+# vector of $d$ numbers for each *pair*. (Britz et al. 2017 found the additive score slightly better, and at the largest
+# width far better. Lesson 03 shows a likely reason.)
 
 # %% [markdown]
 # ## 7 What remains slow, and what became of it
@@ -917,9 +914,9 @@ figures.reach(
 # *dilated* ones leave gaps that grow from layer to layer (in the third panel, twofold). [Lesson 30, section
 # 7](30_wall.ipynb) builds them, checks every entry of the table, and measures what waiting costs. The first row's
 # operations are not many. It is the waiting that makes it slow: a GPU has thousands of cores, and most of them have
-# nothing to do. A larger batch helps, but within a sentence recurrence **cannot be parallelized**. It hurts most in
-# training. So let the words look at each other by attention, as in the right panel, and leave the recurrence out
-# altogether. That is the Transformer, and the rest of this course.
+# nothing to do. A larger batch helps, but within a sentence recurrence **cannot be parallelized**. So let the
+# words look at each other by attention, as in the right panel, and leave the recurrence out altogether. That is the
+# Transformer, and the rest of this course.
 #
 # ### What became of it
 #
