@@ -166,8 +166,8 @@ plots.mask(
 # %% [markdown]
 # ## 3 Why not simply drop the mask?
 #
-# You did, in lesson 10 §6. Without its mask a language model's training loss fell to almost nothing, for it had learned
-# to copy the character on its right. At the end of a text, where there is nothing on the right, it was far worse than
+# You did, in lesson 10 §5. Without its mask a language model's training loss fell far below the right model's, for it
+# learned to copy the character on its right. At the end of a text, where there is nothing on the right, it was far worse than
 # the model that had never looked there. There the missing mask was a mistake. Here it is the aim, and so the *task*
 # must change.
 #
@@ -902,7 +902,7 @@ print(f"vectors that moved: {moved.sum()} of {moved.numel()}")
 # <details><summary>C. Both ways together really know the next token that well</summary>
 #
 # They know it because they *see* it. Where there is nothing to see, at the end of the text, such a model is worse than
-# one that never looks right (lesson 10 §6).
+# one that never looks right (lesson 10 §5).
 # </details>
 #
 # **2. A batch has 10,000 ordinary tokens. How many become `[MASK]`, on average, and how many count in the loss?**

@@ -266,7 +266,7 @@ print(write(real, "Alice was beginning to", tokens=100))
 # Spelling, quotation marks, Alice and the Queens, and no sense: that is what 0.85 million parameters can do. Is every
 # part of your decoder right, then? A text that looks right proves nothing, as section 5 will show.
 #
-# ### 3.4 The same numbers, also in a file of your own and in lesson 10's GPT
+# ### 3.4 The same numbers, also in a file of your own and in a GPT
 #
 # So compare all numbers with the library's, which reads the same folder. Your model needs nothing but torch:
 # `write_module` copies its cells into a file, as in lesson 08, and that file has to give the same as well.
@@ -287,7 +287,7 @@ with torch.no_grad():
     prove_equal(again(ids), theirs, tolerance=1e-4, what="The file and the library")
 
 # %% [markdown]
-# And the GPT that you built in lesson 10? Its blocks take their parts from a config. Give it Llama's:
+# And a GPT like lesson 10's, made of the library's blocks? They take their parts from a config. Give them Llama's:
 
 
 # %%
