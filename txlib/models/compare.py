@@ -152,9 +152,11 @@ def load_theirs(transformers: Any, folder: Path, family: Family) -> Any:
         raise PretrainedError(f"transformers {transformers.__version__} has no {name}; install a version that has")
     options = {"dtype": torch.float32, "attn_implementation": "eager", "use_safetensors": True}
     try:
-        return kind.from_pretrained(folder, **options).eval()
+        model = kind.from_pretrained(folder, **options).eval()
     except (OSError, RuntimeError, ValueError) as error:
         raise PretrainedError(f"transformers cannot read {folder}: {str(error).splitlines()[0]}") from None
+    model.config.use_cache = False  # Qwen3-Next's cache needs a layer with softmax attention
+    return model
 
 
 def make_inputs(model: Any, tokens: int, seed: int) -> dict[str, Tensor]:
