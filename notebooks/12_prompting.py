@@ -1,4 +1,4 @@
-# %% [markdown] lesson={"part": "II Language models", "builds": "scores of given answers, few-shot prompts, ROUGE"}
+# %% [markdown] lesson={"part": "II Language models", "builds": "scores of given answers, few-shot prompts, a decoder that learns from its prompt"}
 # # 12 · Prompting: a task is a text to continue
 #
 # **After this lesson you will be able to**
@@ -7,10 +7,10 @@
 # - say what the sum, the mean and the calibrated score each favor;
 # - test a prompt honestly: with a test set, with chance and a simple baseline next to it;
 # - measure what a model assumes about people;
-# - say what in-context learning is, and tell the form that examples teach from the task;
+# - say what in-context learning is, tell the form that examples teach from the task, and find the heads that copy;
 # - compute ROUGE by hand, and say what a high ROUGE does not show.
 #
-# **You need** lessons 03 to 06, 10 and 11. **It takes** about 45 minutes to read and try; all cells together run in
+# **You need** lessons 03 to 06, 10 and 11. **It takes** about 55 minutes to read and try; all cells together run in
 # about a minute on a laptop.
 
 # %% [markdown]
@@ -24,6 +24,7 @@
 # We test the claim on the small model of lesson 11, which has read nothing but Lewis Carroll.
 
 # %% tags=["recorded"]
+import json
 import math
 import random
 import re
@@ -37,10 +38,15 @@ from txcourse.lesson import (
     expect, gpt2, predict, predicted, progress, prove_equal, show_source,
 )
 from txlib import plots
+from txlib.attention import recording
 from txlib.data import reviews, shipped
 from txlib.generation import TextGenerator, score_answers
+from txlib.layers import BlockConfig
+from txlib.models import GPT, GPTConfig
 from txlib.models.pretrained import load_pretrained
+from txlib.paths import DATA
 from txlib.text import load_tokenizer
+from txlib.training import optimizers, warmup_linear
 
 # %% [markdown]
 # The model, its tokenizer, and a name for each token:
@@ -363,10 +369,172 @@ for shots in progress([0, 1, 2, 4, 8], "three draws of examples each"):
 # nothing. It has not picked up the *task*. Min et al. (2022) found that large models also owe much of what examples give
 # them to the form: labels drawn at random hurt them little. But their answers are far from chance.
 #
-# ### 5.2 And with knowledge
+# ### 5.2 A task that no weight can know
 #
-# In most tasks the prompt only says *which* task, and the knowledge is in the weights. GPT-2 small has 124 million parameters and has read eight million web pages. It is not part of the course
-# (548 MB); if you are online, load it once, and run the two cells below again:
+# We have a model that picks up the form of its examples. Can a decoder learn something new from its prompt alone? To see it,
+# the task must be one that no weight can know. So we draw a passage of different symbols for each text, and repeat it. On
+# paper: *d a f c d a f* … After the second *a* comes *f*, and only this text says so. There are 64 symbols, and a passage
+# has 4 to 23 of them, so the distance says nothing either.
+
+# %% tags=["recorded"]
+KINDS, LENGTH = 64, 48
+
+
+def repeated(sizes):  # (text, 1): how many symbols each passage has
+    """Texts of LENGTH symbols: a passage of different ones, again and again."""
+    drawn = torch.rand(len(sizes), KINDS).argsort(dim=1)  # (text, KINDS)
+    return drawn.gather(1, torch.arange(LENGTH) % sizes)  # (text, LENGTH)
+
+
+# %% [markdown]
+# Three texts, with passages of 4, 5 and 6 symbols:
+
+# %%
+torch.manual_seed(0)
+print(*(text[:16].tolist() for text in repeated(torch.tensor([[4], [5], [6]]))), sep="\n")
+
+# %% [markdown]
+# The decoder is small: 64 wide, four heads, attention only, without feed-forward networks (`d_ff` is 0). It learns to predict the next symbol, as in lesson 10. How many layers does it need to say a passage again?
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "layers-to-recall", "What does a decoder need to repeat a passage that it has read once?",
+    "one layer: attention can look up a symbol", "two layers", "as many layers as there are symbols in the passage",
+)
+
+
+# %% tags=["recorded"]
+def train(layers, steps=400, seed=0):
+    torch.manual_seed(seed)
+    block = BlockConfig.of_sizes(64, 4, d_ff=0, position="learned")
+    sizes = {"layers": layers, "max_length": LENGTH, "init_std": 0.1}
+    learner = GPT(GPTConfig(KINDS, block, **sizes, tie_embeddings=False))
+    optimizer = optimizers(learner, lr=3e-3)
+    for step in progress(range(1, steps + 1), f"{layers} layer(s)"):
+        ids = repeated(torch.randint(4, 24, (64, 1)))  # (text, LENGTH)
+        learner(ids, labels=ids).loss.backward()
+        optimizer.set_factor(warmup_linear(step, steps, warmup=20))
+        optimizer.step()
+        optimizer.zero_grad()
+    return learner.eval()
+
+
+# %% [markdown]
+# The test: 2,000 new texts. We count from the place where the repetition begins. With `seen` symbols of it read, how often is
+# the next one right?
+
+
+# %% tags=["recorded"]
+@torch.no_grad()
+def right_by_seen(learner):
+    torch.manual_seed(1)
+    sizes = torch.randint(4, 24, (2000, 1))
+    ids = repeated(sizes)  # (text, LENGTH)
+    said = learner(ids[:, :-1]).logits.argmax(dim=-1)  # (text, LENGTH - 1)
+    right = (said == ids[:, 1:]).float()  # of symbols 2 to LENGTH
+    seen = torch.arange(25)
+    return right.gather(1, sizes - 1 + seen).mean(dim=0)  # (seen,)
+
+
+# %% [markdown]
+# Train one with two layers now; `data/recall.py` has trained both kinds three times each:
+
+# %% tags=["nbval-ignore-output"]
+learner = train(2)
+recalled = json.loads((DATA / "recall.json").read_text())
+SEEN = [0, 1, 2, 4, 8, 16]
+print(f"{'symbols seen of the repetition':32}", *(f"{seen:5}" for seen in SEEN))
+mine = {"two layers, trained now": {"0": right_by_seen(learner).tolist()}}
+for label, seeds in (mine | {"two layers": recalled["2"], "one layer": recalled["1"]}).items():
+    for seed, right in seeds.items():
+        name = f"{label}, start {seed}"
+        print(f"{name:32}", *(f"{right[seen]:5.0%}" for seen in SEEN))
+expect("Right after one symbol of the repetition", mine["two layers, trained now"]["0"][1], 0.9, 1)
+
+# %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
+plots.lines(
+    {label: (range(25), [[100 * part for part in run] for run in recalled[layers].values()])
+     for label, layers in (("two layers", "2"), ("one layer", "1"))},
+    title="Two layers repeat a passage that they have read once", xlabel="symbols seen of the repetition",
+    ylabel="next one right (%)",
+    alt="How often the next symbol is right, by the number of symbols seen of the repetition, three starts each. "
+    + "; ".join(
+        f"{label}: " + " / ".join(", ".join(f"{seen} {run[seen]:.0%}" for seen in (0, 1, 8)) for run in recalled[n].values())
+        for label, n in (("two layers", "2"), ("one layer", "1"))
+    ) + ".",
+)
+
+# %% jupyter={"source_hidden": true}
+predicted("layers-to-recall", "two layers", "What each of them does comes next.")
+
+# %% [markdown]
+# From every start, the two layers need one symbol of the repetition to know what comes next; one layer, trained just as long,
+# is right about one time in seven. (With 0 seen, nothing says yet that the passage repeats. The best guess is its first
+# symbol: it is far likelier than any one of the new ones.) No weight has changed between the texts, and each passage is new:
+# what the model knows of it, it has read in the prompt. (The dip beyond 20: only the longest passages have that many symbols,
+# so training seldom asks for them. That is our explanation.)
+#
+# Why two layers? Look at the question that the second *a* of *d a f c d a* asks: what came after the first *a*? The *f* must
+# know that it stands after an *a* before anyone can find it. So layer 1 could write into each symbol which one came before
+# it, and layer 2 could look that up. Do they? How much do the symbols of a second reading look at the symbol before them
+# (layer 1), and at the one *after* their first occurrence (layer 2)?
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(2)
+ids = repeated(torch.full((100, 1), 8))[:, :16]  # passages of 8, read twice
+with torch.no_grad(), recording(learner) as seen:
+    learner(ids)
+first, second = (weights[0] for weights in seen.values())  # (text, head, query, key)
+at = torch.arange(8, 16)  # the second reading
+before = first[:, :, at, at - 1].mean(dim=(0, 2))  # (head,)
+after = second[:, :, at, at - 7].mean(dim=(0, 2))  # (head,)
+print("layer 1, heads 1 to 4, at the symbol before:", *(f"{w:.2f}" for w in before))
+print("layer 2, at the one after the same symbol:  ", *(f"{w:.2f}" for w in after))
+expect("The strongest head of layer 2", after.max().item(), 0.5, 1)
+
+# %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
+plots.heads(
+    torch.stack([first[0, before.argmax()], second[0, after.argmax()]]), size=0.2,
+    names=["layer 1: what came before me?", "layer 2: what came after me last time?"],
+    title="Layer 2 finds what came next last time",
+    alt="Two maps of attention over a passage of 8 symbols, read twice. In layer 1 each symbol looks at itself and at the one "
+    f"before it, which gets {before.max():.0%} on average. In layer 2 the symbols of the first reading look at the very first "
+    f"one, and those of the second at the one after their first occurrence, with {after.max():.0%} on average.",
+)
+
+# %% [markdown]
+# All four heads of layer 2 do it. Such a head, with what it needs from the layer below, is called an **induction head**
+# (Elhage et al. 2021; Olsson et al. 2022): *find what came after this the last time, and say it again*. Are these heads the
+# cause? Switch heads off: set the columns of the output matrix that read them to 0.
+
+
+# %% tags=["nbval-ignore-output"]
+@torch.no_grad()
+def without(learner, layer, heads):
+    """How often the next symbol is right, after the first, without these heads' output."""
+    output = learner.decoder.layers[layer].self_attention.output.weight  # (64, 4 · 16)
+    kept = output.clone()
+    for head in heads:
+        output[:, 16 * head : 16 * head + 16] = 0
+    right = right_by_seen(learner)[1:].mean().item()
+    output.copy_(kept)
+    return right
+
+
+for layer in (0, 1):
+    found = (f"{without(learner, layer, [head]):4.0%}" for head in range(4))
+    print(f"layer {layer + 1}, without head 1, 2, 3, 4:", *found, end="; ")
+    print(f"without all four: {without(learner, layer, range(4)):.0%}")
+
+# %% [markdown]
+# Neither layer can do without the other. Within a layer the heads share the work: without any one of them, most symbols are
+# still right, in layer 2 nearly all.
+#
+# ### 5.3 And with knowledge
+#
+# In our passages everything is in the prompt. In most tasks the prompt only says *which* task, and the knowledge is in the
+# weights. GPT-2 small has 124 million parameters and has read eight million web pages. It is not part of the course (548 MB);
+# if you are online, load it once, and run the two cells below again:
 #
 # ```
 # hf download openai-community/gpt2 config.json model.safetensors tokenizer.json
@@ -611,12 +779,14 @@ print(writer.score("The March", NAMES))
 # - Whether a model can do a task is a question for a test set, with chance and a simple rival next to it. What it completes
 #   about people says what it has read.
 # - In-context learning: examples in the prompt, no weight changes. They may teach only the form, or the task itself.
+# - Two layers of attention can find in the prompt what came after the same symbol before: an induction head.
 # - ROUGE counts shared words. Compare with the first sentences, and don't take it for truth.
 #
 # **Read** Radford et al. 2019, *Language Models are Unsupervised Multitask Learners*, section 3. Brown et al. 2020,
 # *Language Models are Few-Shot Learners*, [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), sections 2.4 and 3. Zhao
 # et al. 2021, *Calibrate Before Use*, [arXiv:2102.09690](https://arxiv.org/abs/2102.09690), section 5. Min et al. 2022,
-# *Rethinking the Role of Demonstrations*, [arXiv:2202.12837](https://arxiv.org/abs/2202.12837). Lin 2004, *ROUGE*,
+# *Rethinking the Role of Demonstrations*, [arXiv:2202.12837](https://arxiv.org/abs/2202.12837). Olsson et al. 2022,
+# *In-context Learning and Induction Heads*, [arXiv:2209.11895](https://arxiv.org/abs/2209.11895). Lin 2004, *ROUGE*,
 # sections 2 and 3. Sheng et al. 2019, *The Woman Worked as a Babysitter*,
 # [arXiv:1909.01326](https://arxiv.org/abs/1909.01326).
 #
