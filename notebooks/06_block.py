@@ -898,11 +898,12 @@ for name, norm_first in {"pre_norm": True, "post_norm": False}.items():
     prove_equal(mine(x, mask), out, what=f"Your {name} block and torch's")
 
 # %% [markdown]
-# Open the library: in `txlib`'s block you will recognize `residual`, both wirings in a few lines. New are
-# cross-attention (lesson 08) and a cache for writing word by word (lesson 13).
+# Open the library: you will recognize both wirings. New are cross-attention (lesson 08) and a cache for writing word
+# by word (lesson 13).
 
 # %%
-show_source(library.TransformerBlock.forward, library.TransformerBlock.residual)
+opened = library.TransformerBlock
+show_source(opened.forward, opened.residual, opened.added)
 
 # %% [markdown]
 # ## 7 What it costs

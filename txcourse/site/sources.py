@@ -51,10 +51,10 @@ BUILT = {  # lesson → how a line of source begins: the label of the section th
         "return self.self_attention(": ("lesson-04-5", "all heads at once"),
         "return self.cross_attention(": ("lesson-08-3-4", "a look at the source"),
         'x = self.residual(x, attend_self, "': ("lesson-06-3-5", "the block"),
-        "return self.residual(x, self.feed_forward": ("lesson-06-3-3", "the feed-forward network"),
-        "norm, placement = ": ("lesson-06-3-2", "layer normalization"),
+        "return x if self.feed_forward is None": ("lesson-06-3-3", "the feed-forward network"),
+        "x = x + self.added(": ("lesson-06-3-1", "the residual connection"),
+        'return getattr(self, f"{name}_norm")(x)': ("lesson-06-3-2", "layer normalization"),
         "out = sublayer(": ("lesson-06-3-5", "pre-norm or post-norm"),
-        "x = x + dropout(": ("lesson-06-3-1", "the residual connection"),
     },
     "08_transformer": {
         "self.embed(input_ids": ("lesson-08-3-3", "the embedding"),
