@@ -209,6 +209,7 @@ mistake("calibrate", lambda p, neutral: (p / neutral.mean(dim=0)) / (p / neutral
         "The columns add up to 1. Each *row* is a distribution over the answers: `dim=-1`.")
 mistake("calibrate", lambda p, neutral: p,
         "Nothing has changed. Divide by one number per answer: the average over the neutral prompts, `dim=0`.")
+equivalent("calibrate", "neutral.mean(dim=0) → neutral.sum(dim=0)", "The rows are divided by their sums.")
 alternative("calibrate", lambda p, neutral: (p.log() - neutral.mean(dim=0).log()).softmax(dim=-1))
 
 # %% [markdown]

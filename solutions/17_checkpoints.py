@@ -73,6 +73,8 @@ with check("first-difference") as show:
     larger, smaller = (wrong | {names[-1]: theirs[names[-1]] + factor * by} for factor in (2, 0.5))
     show(first_difference(larger, theirs, 1e-4), "a larger difference follows")
     show([first_difference(smaller, theirs, 1e-4), first_difference(near, theirs, 1e-4)], "a smaller one follows; and none")
+    half, zero = {"head": torch.full((2,), 0.5)}, {"head": torch.zeros(2)}
+    show([first_difference(half, zero, 0.5), first_difference(half, zero, 0.49)], "exactly the tolerance; and more")
     show([first_difference(dict(reversed(larger.items())), theirs, 1e-4), first_difference(wrong, theirs, 9.0)],
          "mine in another order; and a large tolerance")
     lacking = {name: value for name, value in near.items() if name != chosen}
@@ -82,7 +84,7 @@ with check("first-difference") as show:
     show([first_difference(broken, theirs, 1e-4), by], "not a number")
 
 # %% tags=["mistakes"]
-from txgrade import alternative, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -109,6 +111,12 @@ def differing(gap=lambda a, b: (a - b).abs().max().item(), more=lambda gap, tole
 
 mistake("first-difference", differing(more=lambda gap, tolerance: gap > tolerance),
         "A tensor of NaN passes: `nan > tolerance` is False. Ask `not gap <= tolerance` instead.")
+mistake("first-difference", differing(more=lambda gap, tolerance: not gap < tolerance),
+        "A difference of exactly the tolerance is allowed: only *more* counts.")
+mistake("first-difference", differing(more=lambda gap, tolerance: not gap >= tolerance),
+        "You report a tensor that agrees. One differs where the gap is *more* than the tolerance.")
+mistake("first-difference", differing(gap=lambda a, b: a.abs().max().item()),
+        "You measure `mine` alone. Subtract the tensor of `theirs` first.")
 mistake("first-difference", differing(gap=lambda a, b: (a - b).max().item()),
         "A difference may be negative. Take its size, `.abs()`, before the maximum.")
 mistake("first-difference", differing(gap=lambda a, b: (a - b).abs().mean().item()),
@@ -128,6 +136,7 @@ mistake("first-difference", differing(order=lambda mine, theirs: [name for name 
         "You go through the names of `mine`. Only the order of `theirs` is sure to be that of the modules.")
 mistake("first-difference", differing(pick=lambda found: found[0][0]),
         "Return the name *and* the difference, as a tuple.")
+equivalent("first-difference", "mine[name] - right → right - mine[name]", "The absolute value is the same.")
 alternative("first-difference", differing())
 
 # %% tags=["variant"]
