@@ -29,7 +29,7 @@ BUILT = {  # lesson → how a line of source begins: the label of the section th
         "out = torch.nn.functional.dropout(": ("lesson-03-3", "the mixture"),
     },
     "04_heads": {
-        "return self.output(": ("lesson-04-5", "join, and project"),
+        "joined = heads.transpose(": ("lesson-04-5", "join, and project"),
         "source = x if memory is None": ("lesson-04-6", "self- or cross-attention"),
         "queries, keys, values = self.project(": ("lesson-04-2", "three projections"),
         "q = self.split(": ("lesson-04-5", "split into heads"),
