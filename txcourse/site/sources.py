@@ -35,7 +35,7 @@ BUILT = {  # lesson → how a line of source begins: the label of the section th
         "q = self.split(": ("lesson-04-5", "split into heads"),
         "q = self.rotary(": ("lesson-05-5", "turn the queries"),
         "k, v = cache.update(": ("lesson-13", "a cache"),
-        "mask = self.allowed(": ("lesson-03-5", "what may not be seen"),
+        "mask = join_masks(": ("lesson-03-5", "what may not be seen"),
         'options["bias"] = position_bias(': ("lesson-05-4", "distances in the score"),
         "out = self.mechanism(": ("lesson-03-3", "attention, in all heads"),
     },
