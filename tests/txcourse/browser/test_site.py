@@ -86,7 +86,9 @@ def test_views_can_be_touched(visit):
 def test_a_guess_is_shown_with_its_result_and_counted_on_the_map(visit):
     page = visit("notebooks/10_gpt.html", PHONE, "dark")
     page.get_by_label("it does as well as the right one").click()
-    said = page.get_by_role("status").get_by_text("You guessed: it does as well as the right one. Right: it is worse")
+    said = page.get_by_role("status").get_by_text(
+        "You guessed: it does as well as the right one. Right: it is clearly worse"
+    )
     assert said.count() == 1
     page.goto(page.url.replace("10_gpt", "00_start_here"))
     row = page.locator("tr", has_text="10 GPT")
