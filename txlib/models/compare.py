@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from txlib.layers.norm import LayerNorm, RMSNorm
 from txlib.models.bert import BertForMultipleChoice
 from txlib.models.families import OWN, Family
+from txlib.models.families.family import LAYOUTS
 from txlib.models.pretrained import find_family, joined, load_pretrained
 from txlib.models.stored import CONFIG, PretrainedError, find_folder, read_json
 
@@ -97,7 +98,7 @@ def compare_pretrained(source: str | Path, *, tokens: int = 16, tolerance: float
     if tokens < 4:
         raise ValueError(f"tokens={tokens} is too short a text; give at least 4")
     folder = find_folder(source)
-    family = find_family(read_json(folder / CONFIG), folder / CONFIG)
+    family = find_family(read_json(folder / CONFIG), folder)
     if family is OWN:
         raise PretrainedError(f"{folder} is in txlib's own format, which transformers does not read")
     ours = load_pretrained(folder, torch.float32)
@@ -198,7 +199,7 @@ class Matched:
             if difference is not None:
                 self.tensors[name] = difference
             if name in names_there:
-                sizes = [len(parameters[name]) for name in names] if layout != "by_head" else []
+                sizes = [len(parameters[name]) for name in names] if LAYOUTS[layout].consecutive else []
                 self.match(ours, theirs, names_there[name], names, sizes)
 
     def match(self, ours: nn.Module, theirs: nn.Module, name_there: str, names: tuple[str, ...], sizes: list[int]):

@@ -1,5 +1,6 @@
 """Every family against `transformers`, layer by layer; a fault in one tensor is found in its layer."""
 
+import json
 import sys
 
 import pytest
@@ -7,10 +8,10 @@ import torch
 import transformers
 from oracles import shake
 
-from txlib.models.compare import compare_pretrained, layer_of
+from txlib.models.compare import Matched, compare_pretrained, differs, layer_of, load_theirs, make_inputs, recorded
 from txlib.models.families import FAMILIES, OWN
 from txlib.models.pretrained import load_pretrained, save_pretrained
-from txlib.models.stored import Weights
+from txlib.models.stored import PretrainedError, Weights
 
 SIZES = {
     "vocab_size": 61,
@@ -161,3 +162,27 @@ def test_the_command(txlib, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     status, _, err = txlib("compare", tmp_path / "gpt2")
     assert status == 2 and "pip install transformers" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v3", "gpt_neox", "gpt_oss", "phi3", "qwen3_next"])
+def test_layers_whose_tensors_are_joined_are_compared_with_their_own_columns(model_type, tmp_path):
+    save(model_type, tmp_path)
+    family, ours = FAMILIES[model_type], load_pretrained(tmp_path)
+    inputs = make_inputs(ours, 16, 0)
+    with torch.no_grad():
+        theirs = load_theirs(transformers, tmp_path, family)
+        matched = Matched(family, ours, theirs)
+        with recorded(ours, matched.modules) as here:
+            ours(**inputs)
+        with recorded(theirs, {name for name, _ in matched.modules.values()}) as there:
+            theirs(**inputs)
+    found = {call: matched.difference(here, there, *call) for call in here.order}
+    assert [call for call, row in found.items() if row is not None and differs(row, 1e-4)] == []
+
+
+def test_an_unknown_family_is_named_with_the_nearest_one(tmp_path):
+    save("llama", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "lama"}))
+    with pytest.raises(PretrainedError, match=r"[^/]/config\.json: model_type 'lama' is unknown.*correct model_type"):
+        compare_pretrained(tmp_path)

@@ -92,7 +92,12 @@ Shape = tuple[int, ...]
 
 
 class Layout:
-    """How parameters lie in one tensor of a file: here one after the other along the first axis."""
+    """How parameters lie in one tensor of a file: here one after the other along the first axis.
+
+    consecutive: whether each parameter's rows follow each other, so that a layer's output has its columns together.
+    """
+
+    consecutive = True
 
     def shape(self, shapes: list[Shape], config: Any) -> Shape:
         """Return the shape of the tensor that holds parameters of these shapes."""
@@ -132,6 +137,7 @@ class Grouped(Layout):
     """
 
     groups: Callable[[Any], int]
+    consecutive = False
 
     def views(self, tensor: Tensor, shapes: list[Shape], config: Any) -> Iterable[Tensor]:
         groups = self.groups(config)
@@ -141,6 +147,8 @@ class Grouped(Layout):
 
 class Experts(Layout):
     """All experts in one tensor, matrices stored (in, out); several of an expert take turns along the last axis."""
+
+    consecutive = False
 
     def shape(self, shapes: list[Shape], config: Any) -> Shape:
         experts, (rows, *columns) = config.block.ffn.experts, shapes[0]
@@ -323,8 +331,6 @@ class Family:
 
     def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """Return each tensor of the file: its name, its layout, and the names of the model's parameters in it.
-
-        The layout is a word of `Name.layout`, or the number of groups.
 
         Args:
             bare: whether the file holds a base without head, whose names lack the prefix.
