@@ -7,17 +7,29 @@ from typing import Any
 from txlib.layers import LatentConfig, MixtureConfig, RotaryConfig
 from txlib.layers.position import RotaryLayout
 from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, same
-from txlib.models.families.llama import ACTIVATION, FREQUENCIES, IMPLIED, read_rope, rotary
+from txlib.models.families.llama import (
+    ACTIVATION,
+    ATTENTION_BIAS,
+    ENDS,
+    FREQUENCIES,
+    IMPLIED,
+    LAYER,
+    OUR_LAYER,
+    PRE_NORMS,
+    read_rope,
+    rope_of,
+    rotary,
+)
 from txlib.models.gpt import GPT, GPTConfig
 
-ATTENTION, FEED_FORWARD = "decoder.layers.{}.self_attention.", "decoder.layers.{}.feed_forward."
-THEIR_ATTENTION, THEIR_MLP = "model.layers.{}.self_attn.", "model.layers.{}.mlp."
+ATTENTION, FEED_FORWARD = OUR_LAYER + "self_attention.", OUR_LAYER + "feed_forward."
+THEIR_ATTENTION, THEIR_MLP = LAYER + "self_attn.", LAYER + "mlp."
 NETWORK = ("gate_proj", "gate_proj"), ("up_proj", "up_proj"), ("down_proj", "down_proj")
 
 
 def read_position(settings: Settings) -> dict[str, Any]:
     """Return the positions, and the factor of scores where YaRN enlarges them."""
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    rope = rope_of(settings)
     layout: RotaryLayout = "interleaved" if settings.get("rope_interleave", True) else "half"
     position = replace(read_rope(rope, settings, 10_000.0), layout=layout)
     scale = None
@@ -100,7 +112,7 @@ DEEPSEEK_V3 = Family(
         Setting("rms_norm_eps", "block.norm.eps", 1e-6),
         Translation(read_position, write_position),
         ACTIVATION,
-        Setting("attention_bias", "block.attention.bias", False, words={True: True, False: False}),
+        ATTENTION_BIAS,
         Setting("attention_dropout", "block.attention.dropout", 0.0),
         Setting("kv_lora_rank", "block.mixer.rank", 512),
         Setting("q_lora_rank", "block.mixer.query_rank", 1536, null=True),
@@ -121,13 +133,8 @@ DEEPSEEK_V3 = Family(
         Setting("pad_token_id", "pad_id", None),
     ),
     names=(
-        *same("model.", "", ("embed_tokens", "embedding"), ("norm", "decoder.norm")),
-        *same(
-            "model.layers.{}.",
-            "decoder.layers.{}.",
-            ("input_layernorm", "self_attention_norm"),
-            ("post_attention_layernorm", "feed_forward_norm"),
-        ),
+        *ENDS,
+        *PRE_NORMS,
         *same(
             THEIR_ATTENTION,
             ATTENTION,
@@ -144,7 +151,6 @@ DEEPSEEK_V3 = Family(
         *same(THEIR_MLP + "experts.{}.", FEED_FORWARD + "experts.{}.", *NETWORK),
         *same(THEIR_MLP + "shared_experts.", FEED_FORWARD + "shared.", *NETWORK),
         Name(THEIR_MLP + "gate.e_score_correction_bias", (FEED_FORWARD + "choice_bias",)),
-        Name("lm_head", ("output",)),
     ),
     prefix="model.",
     ignored=FREQUENCIES,

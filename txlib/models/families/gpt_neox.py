@@ -3,7 +3,7 @@
 from typing import Any
 
 from txlib.models.families.family import ACTIVATIONS, Family, Head, Name, Setting, Settings, Translation, same
-from txlib.models.families.llama import OUR_LAYER, read_rope, rotary
+from txlib.models.families.llama import OUR_LAYER, read_rope, rope_of, rotary
 from txlib.models.gpt import GPT, GPTConfig
 
 HF_LAYER = "gpt_neox.layers.{}."
@@ -11,9 +11,8 @@ HF_LAYER = "gpt_neox.layers.{}."
 
 def read_position(settings: Settings) -> dict[str, Any]:
     """Return the positions, also of the older names."""
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     base = float(settings.get("rotary_emb_base", 10_000.0))
-    return {"block.position": read_rope(rope, settings, base, settings.get("rotary_pct", 0.25))}
+    return {"block.position": read_rope(rope_of(settings), settings, base, settings.get("rotary_pct", 0.25))}
 
 
 def write_position(config: GPTConfig) -> dict[str, Any]:

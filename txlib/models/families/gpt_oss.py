@@ -8,6 +8,7 @@ from txlib.models.families.llama import (
     OUR_LAYER,
     layer_types,
     read_rope,
+    rope_of,
     rotary,
     sizes,
 )
@@ -26,8 +27,7 @@ EXPERT = OUR_LAYER + "feed_forward.experts.{}."
 
 def read_position(settings: Settings) -> dict[str, object]:
     """Return the positions."""
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or YARN
-    return {"block.position": read_rope(rope, settings, 150_000.0)}
+    return {"block.position": read_rope(rope_of(settings, YARN), settings, 150_000.0)}
 
 
 GPT_OSS = Family(

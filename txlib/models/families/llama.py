@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from txlib.attention import LayerContext, sliding_window
@@ -87,6 +88,11 @@ ROPES: dict[str, tuple[type, dict[str, str]]] = {
 }  # rope_type → class, and its entries → fields
 
 
+def rope_of(settings: Settings, default: Settings = MappingProxyType({})) -> Settings:
+    """Return the entries of rotary positions, under the newer or the older name."""
+    return settings.get("rope_parameters") or settings.get("rope_scaling") or default
+
+
 def read_rope(rope: Settings, settings: Settings, base: float, fraction: float = 1.0) -> RotaryConfig:
     """Return the positions of `rope_parameters`, or of the older `rope_scaling`.
 
@@ -160,8 +166,7 @@ def rotary(base: float, fraction: float = 1.0) -> Translation:
     """
 
     def read(settings: Settings) -> dict[str, Any]:
-        rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-        return {"block.position": read_rope(rope, settings, base, fraction)}
+        return {"block.position": read_rope(rope_of(settings), settings, base, fraction)}
 
     def write(config: GPTConfig) -> dict[str, Any]:
         position = config.block.position
@@ -200,6 +205,16 @@ def window(width: int | None) -> Any:
 def width_of(masks: Sequence[Any], default: int | None = None) -> int | None:
     """Return `sliding_window` for the first of these masks that is a window."""
     return next((mask.radius + 1 for mask in masks if isinstance(mask, SlidingWindow)), default)
+
+
+def used_width(settings: Settings, default: int | None) -> int | None:
+    """Return Qwen's `sliding_window`, which counts only with `use_sliding_window`."""
+    return settings.get("sliding_window", default) if settings.get("use_sliding_window", False) else None
+
+
+def width_entries(width: int | None) -> dict[str, Any]:
+    """Return the entries that `used_width` reads."""
+    return {"sliding_window": width, "use_sliding_window": width is not None}
 
 
 def window_of_all(default: int | None) -> Translation:

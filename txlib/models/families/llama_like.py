@@ -37,6 +37,8 @@ from txlib.models.families.llama import (
     settings,
     shortest,
     sizes,
+    used_width,
+    width_entries,
     width_of,
     window,
     window_of_all,
@@ -81,7 +83,7 @@ def like_llama(
 
 def read_qwen(settings: Settings) -> dict[str, Any]:
     """Return the pattern: windows from layer `max_window_layers` on, if they are used, or as `layer_types` says."""
-    width = settings.get("sliding_window", 4096) if settings.get("use_sliding_window", False) else None
+    width = used_width(settings, 4096)
     first = settings.get("max_window_layers", 28)
     kinds = kinds_of(settings, lambda number: width is not None and number >= first)
     if width is None and any(kinds):
@@ -92,16 +94,14 @@ def read_qwen(settings: Settings) -> dict[str, Any]:
 def write_qwen(config: GPTConfig) -> dict[str, Any]:
     """Return the entries of `read_qwen`."""
     masks = [block.attention.mask for block in blocks_of(config)]
-    width = width_of(masks)
-    kinds = [KINDS[mask is not None] for mask in masks]
-    return {"layer_types": kinds, "sliding_window": width, "use_sliding_window": width is not None}
+    return {"layer_types": [KINDS[mask is not None] for mask in masks], **width_entries(width_of(masks))}
 
 
 def read_smollm3(settings: Settings) -> dict[str, Any]:
     """Return the pattern: no positions in every fourth layer, and windows there if they are used."""
     layers, interval = settings["num_hidden_layers"], settings.get("no_rope_layer_interval", 4)
     rotated = settings.get("no_rope_layers") or [int((number + 1) % interval != 0) for number in range(layers)]
-    width = settings.get("sliding_window") if settings.get("use_sliding_window", False) else None
+    width = used_width(settings, None)
     kinds = kinds_of(settings, lambda number: width is not None and not rotated[number])
     if len(rotated) != layers:
         raise ValueError(f"no_rope_layers has {len(rotated)} layers, num_hidden_layers={layers}; correct one of them")

@@ -19,6 +19,8 @@ from txlib.models.families.llama import (
     settings,
     shortest,
     sizes,
+    used_width,
+    width_entries,
     width_of,
     window,
     window_of_all,
@@ -100,14 +102,12 @@ def write_dense_layers(config: GPTConfig) -> dict[str, Any]:
 
 def read_window(settings: Settings) -> dict[str, Any]:
     """Return the window of all layers, if it is used."""
-    width = settings.get("sliding_window", 4096) if settings.get("use_sliding_window", False) else None
-    return {"block.attention.mask": window(width)}
+    return {"block.attention.mask": window(used_width(settings, 4096))}
 
 
 def write_window(config: GPTConfig) -> dict[str, Any]:
     """Return the entries of `read_window`."""
-    width = width_of([config.block.attention.mask])
-    return {"sliding_window": width, "use_sliding_window": width is not None}
+    return width_entries(width_of([config.block.attention.mask]))
 
 
 QWEN3_MOE = Family(
