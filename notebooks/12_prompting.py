@@ -188,7 +188,8 @@ predicted("answers-by-sum", "one")
 
 # %% [markdown]
 # One of eight is chance. By the sum the model gives one answer to all questions: the Mock Turtle, which is also first
-# without a question. By the mean it gives another one to all. Neither depends on the question. Calibration breaks that habit, but it cannot supply knowledge that isn't there.
+# without a question. By the mean it gives another one to all. Neither depends on the question. Calibration breaks that
+# habit, but it cannot supply knowledge that isn't there.
 #
 # ### 3.2 Anqi forgot ___
 #

@@ -1,6 +1,6 @@
 """`check_mechanism`: whether a mechanism keeps the contract of `txlib.attention.mechanism`, tried on random numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,10 +62,7 @@ def check_mechanism(
         TypeError: for neither a module nor a config.
         ValueError: for an exception to an unknown rule.
     """
-    exceptions = dict(exceptions or {})
-    unknown = [rule for rule in exceptions if rule not in RULES]
-    if unknown:
-        raise ValueError(f"exceptions names the unknown rule {unknown[0]!r}; choose from {', '.join(map(repr, RULES))}")
+    exceptions = checked_exceptions(exceptions, RULES)
     if not isinstance(mechanism, nn.Module | MechanismConfig):
         raise TypeError(f"check_mechanism takes a module or a MechanismConfig, got {mechanism!r}; give an instance")
     sizes = Sizes(heads, kv_heads, head_dim, head_dim if value_dim is None else value_dim, length)
@@ -78,3 +75,16 @@ def check_mechanism(
     if not kept or "output shape" in skipped:
         raise MechanismError(f"{subject.name} refuses every call, so no rule can be tried: {subject.refused[0]}")
     return MechanismReport(subject.name, tuple(kept), tuple(subject.refused), tuple(skipped), exceptions)
+
+
+def checked_exceptions(exceptions: Mapping[str, str] | None, rules: Collection[str]) -> dict[str, str]:
+    """Return the exceptions.
+
+    Raises:
+        ValueError: for one to an unknown rule.
+    """
+    exceptions = dict(exceptions or {})
+    unknown = [rule for rule in exceptions if rule not in rules]
+    if unknown:
+        raise ValueError(f"exceptions names the unknown rule {unknown[0]!r}; choose from {', '.join(map(repr, rules))}")
+    return exceptions

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from txlib.attention.functional import attention_weights, softmax
+from txlib.attention.functional import attention_weights, soft_cap, softmax
 from txlib.attention.masks import Mask, MaskLike, as_dense
 from txlib.attention.masks.primitives import Causal
 from txlib.attention.masks.shared import once
@@ -159,7 +159,7 @@ def plain(
     else:
         score = torch.bmm(rows * scale, columns)
         if softcap is not None:
-            score = softcap * (score / softcap).tanh()
+            score = soft_cap(score, softcap)
         if bias is not None:
             score = (score.view(batch, heads, length, keys) + bias).view(score.shape)
     weights = softmax(score.view(batch, heads, length, keys), sinks).reshape(score.shape)

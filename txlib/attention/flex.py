@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from txlib.attention.block_schedule import own_copy
+from txlib.attention.functional import soft_cap
 from txlib.attention.masks import Mask, MaskLike, full
 
 BLOCK_SIZE = 128  # what its kernels are made for
@@ -92,15 +93,15 @@ def score_mod(
     )  # of distance 0; a number would be compiled in
 
     def add_bias(score, batch, head, query, key):
-        score = score if softcap is None else cap(softcap, score)
+        score = score if softcap is None else soft_cap(score, softcap)
         return score + bias_by_distance[head, query - key + zero]
 
     return add_bias
 
 
 def cap(softcap: float, score: Tensor, *position: Tensor) -> Tensor:
-    """Return a score between -softcap and softcap."""
-    return softcap * (score / softcap).tanh()
+    """Return the soft-cap of a score, with the arguments in FlexAttention's order."""
+    return soft_cap(score, softcap)
 
 
 @lru_cache(maxsize=32)

@@ -31,7 +31,7 @@ def attention_weights(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     score = (q * scale) @ k.transpose(-2, -1)  # (batch, heads, query, key)
     if softcap is not None:
-        score = softcap * (score / softcap).tanh()
+        score = soft_cap(score, softcap)
     if bias is not None:
         score = score + bias
     allowed = as_dense(mask, q, k)
@@ -39,6 +39,11 @@ def attention_weights(
         return softmax(score, sinks)
     score = score.masked_fill(~allowed, torch.finfo(score.dtype).min)  # before softmax: the rest still sums to 1
     return softmax(score, sinks).masked_fill(~allowed, 0.0)  # after it: an empty row is 0
+
+
+def soft_cap(score: Tensor, softcap: float) -> Tensor:
+    """Return softcap · tanh(score / softcap), which lies between -softcap and softcap (Gemma Team 2024, §2)."""
+    return softcap * (score / softcap).tanh()
 
 
 def softmax(

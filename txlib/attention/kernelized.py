@@ -29,6 +29,7 @@ from txlib.attention.masks.spans import within
 from txlib.attention.mechanism import (
     LayerContext,
     MechanismConfig,
+    at_least_float32,
     check_inputs,
     check_no_dropout,
     check_sizes,
@@ -82,7 +83,7 @@ class KernelizedAttention(nn.Module):
         check_inputs(q, k, v)
         ahead, real = visible_keys(type(self).__name__, mask, q, k)
         with without_autocast(q):
-            query, *shared = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
+            query, *shared = (at_least_float32(x) for x in (q, k, v))
             k, v = (for_each_head(x, q.shape[1]) for x in shared)
             return self.attend(query, k, v, ahead, real, cache).to(q.dtype)
 

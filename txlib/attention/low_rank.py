@@ -17,6 +17,7 @@ from txlib.attention.masks import Mask, MaskLike, as_dense
 from txlib.attention.mechanism import (
     LayerContext,
     MechanismConfig,
+    at_least_float32,
     check_head_count,
     check_inputs,
     check_sizes,
@@ -277,7 +278,7 @@ def pseudo_inverse(matrix: Float[Tensor, "*batch m m"], iterations: int = 6) -> 
     calculated in 32 bits at least, also inside autocast: they would not converge in 16.
     """
     with without_autocast(matrix):
-        a = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
+        a = at_least_float32(matrix)
         norms = a.abs().sum(dim=-2).amax(dim=-1) * a.abs().sum(dim=-1).amax(dim=-1)  # ‖a‖₁ ‖a‖∞
         z = a.mT / norms.clamp(min=torch.finfo(a.dtype).tiny)[..., None, None]
         one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)

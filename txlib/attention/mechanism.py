@@ -132,6 +132,11 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name}={value} must be at least 1")
 
 
+def check_given_sizes(**sizes: int | None) -> None:
+    """Refuse sizes that are given, not None, and no positive integers; see `check_sizes`."""
+    check_sizes(**{name: size for name, size in sizes.items() if size is not None})
+
+
 def check_divisible(name: str, width: int, heads: int) -> None:
     """Refuse a width that heads do not divide.
 
@@ -222,6 +227,11 @@ def without_autocast(x: Tensor) -> AbstractContextManager:
     """Return a context in which no product on this device is computed in 16 bits."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Return a tensor in 32 bits or more, for what 16 bits would round."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def takes(mechanism: nn.Module, name: str) -> bool:

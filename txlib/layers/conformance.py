@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from txlib.attention.cache import KeyValueCache
-from txlib.attention.conformance import MechanismReport
+from txlib.attention.conformance import MechanismReport, checked_exceptions
 from txlib.attention.conformance_rules import TOLERANCE
 from txlib.attention.masks import MaskLike, causal, padding, padding_from_mask
 from txlib.attention.mechanism import LayerContext, MechanismError
@@ -40,10 +40,7 @@ def check_mixer(
         mixer = BlockConfig.of_sizes(32, 4, 32, position="none", mixer=mixer)
     if not isinstance(mixer, BlockConfig):
         raise TypeError(f"check_mixer takes a MixerConfig or a BlockConfig, got {mixer!r}; give an instance")
-    exceptions = dict(exceptions or {})
-    unknown = [rule for rule in exceptions if rule not in RULES]
-    if unknown:
-        raise ValueError(f"exceptions names the unknown rule {unknown[0]!r}; choose from {', '.join(map(repr, RULES))}")
+    exceptions = checked_exceptions(exceptions, RULES)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         subject = MixerSubject(mixer, length)

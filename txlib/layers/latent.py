@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from txlib.attention import BlockSparseConfig, DenseConfig, FlashConfig, LayerContext, Mask, MaskLike
 from txlib.attention.cache import KeyValueCache
-from txlib.attention.mechanism import check_sizes
+from txlib.attention.mechanism import check_given_sizes
 from txlib.attention.multihead import check_does_not_grow, join_masks
 from txlib.layers.config import BlockConfig, MixerConfig
 from txlib.layers.norm import RMSNorm
@@ -142,8 +142,7 @@ class LatentConfig(MixerConfig, name="latent"):
     rotary_dim: int | None = None
 
     def __post_init__(self):
-        names = "rank", "query_rank", "rotary_dim"
-        check_sizes(**{name: getattr(self, name) for name in names if getattr(self, name) is not None})
+        check_given_sizes(rank=self.rank, query_rank=self.query_rank, rotary_dim=self.rotary_dim)
 
     def make(self, block: BlockConfig, layer: LayerContext) -> LatentAttention:
         """Return the layer.

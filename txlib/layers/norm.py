@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.attention.config import Config
+from txlib.attention.mechanism import at_least_float32
 
 
 class LayerNorm(nn.Module):
@@ -43,8 +44,8 @@ class RMSNorm(nn.Module):
         """Return each vector, normalized separately."""
         if not self.zero_centered:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        exact = torch.promote_types(x.dtype, torch.float32)  # 1 + weight would be rounded in 16 bits
-        return F.rms_norm(x.to(exact), self.weight.shape, 1 + self.weight.to(exact), self.eps).to(x.dtype)
+        exact = at_least_float32(x)  # 1 + weight would be rounded in 16 bits
+        return F.rms_norm(exact, self.weight.shape, 1 + self.weight.to(exact.dtype), self.eps).to(x.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,14 @@ from txlib.attention.cache import StateCache
 from txlib.attention.delta import delta_rule
 from txlib.attention.kernelized import CHUNK, running_sums, visible_keys
 from txlib.attention.masks import MaskLike
-from txlib.attention.mechanism import LayerContext, check_divisible, check_sizes, for_each_head, without_autocast
+from txlib.attention.mechanism import (
+    LayerContext,
+    at_least_float32,
+    check_divisible,
+    check_given_sizes,
+    for_each_head,
+    without_autocast,
+)
 from txlib.attention.multihead import join_masks
 from txlib.layers.config import BlockConfig, MixerConfig
 from txlib.layers.norm import RMSNorm
@@ -273,10 +280,6 @@ def unit(x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
     return x * (x.square().sum(dim=-1, keepdim=True) + 1e-6).rsqrt()
 
 
-def at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 @dataclass(frozen=True, kw_only=True)
 class DeltaConfig(MixerConfig, name="delta"):
     """`GatedDeltaNet` in a block's config: DeltaNet, or with both gates Gated DeltaNet, as in Qwen3-Next.
@@ -301,7 +304,8 @@ class DeltaConfig(MixerConfig, name="delta"):
     chunk: int = CHUNK
 
     def __post_init__(self):
-        check_given_sizes(self, "heads", "key_heads", "head_dim", "value_dim", "kernel", "chunk")
+        sizes = {"heads": self.heads, "key_heads": self.key_heads, "head_dim": self.head_dim}
+        check_given_sizes(**sizes, value_dim=self.value_dim, kernel=self.kernel, chunk=self.chunk)
 
     def make(self, block: BlockConfig, layer: LayerContext) -> GatedDeltaNet:
         """Return the layer.
@@ -351,7 +355,8 @@ class Mamba2Config(MixerConfig, name="mamba2"):
     chunk: int = CHUNK
 
     def __post_init__(self):
-        check_given_sizes(self, "heads", "head_dim", "state_dim", "groups", "kernel", "chunk")
+        sizes = {"heads": self.heads, "head_dim": self.head_dim, "state_dim": self.state_dim}
+        check_given_sizes(**sizes, groups=self.groups, kernel=self.kernel, chunk=self.chunk)
 
     def make(self, block: BlockConfig, layer: LayerContext) -> Mamba2:
         """Return the layer.
@@ -376,12 +381,6 @@ class Mamba2Config(MixerConfig, name="mamba2"):
             eps=block.norm.eps,
             chunk=self.chunk,
         )
-
-
-def check_given_sizes(config: MixerConfig, *names: str) -> None:
-    """Refuse sizes that are given and not positive integers."""
-    sizes = {name: getattr(config, name) for name in names}
-    check_sizes(**{name: size for name, size in sizes.items() if size is not None})
 
 
 def check_groups(name: str, groups: int, heads: int) -> None:

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import DecoderCache, Mask, causal
+from txlib.attention.functional import soft_cap
 from txlib.layers import BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
 from txlib.layers.feedforward import dropout
 from txlib.layers.initialize import initialize
@@ -146,7 +147,7 @@ class GPT(Model, config=GPTConfig):
         divisor, softcap = self.config.logit_divisor, self.config.logit_softcap
         if divisor != 1.0:
             logits = logits / divisor
-        return logits if softcap is None else softcap * (logits / softcap).tanh()
+        return logits if softcap is None else soft_cap(logits, softcap)
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:

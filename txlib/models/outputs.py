@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, Protocol, dataclass_transform, overload
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 from typing_extensions import TypeVar  # a dependency of torch; in `typing` from Python 3.13 on
 
+from txlib.attention.mechanism import at_least_float32
 from txlib.labels import IGNORE_INDEX
 from txlib.models.inputs import check_labels
 
@@ -74,7 +74,7 @@ def cross_entropy(
             it: on the CPU.
     """
     check_labels(labels, logits.shape[:-1])
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = at_least_float32(logits)
     try:
         return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORE_INDEX, reduction=reduction)
     except IndexError:
