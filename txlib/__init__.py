@@ -4,7 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what `__getattr__` gives, for editors and type checkers
-    from txlib import attention, data, generation, layers, models, music, plots, recipes, text, training
+    from txlib import (
+        attention,
+        data,
+        generation,
+        inspect,
+        layers,
+        models,
+        music,
+        plots,
+        posttraining,
+        recipes,
+        text,
+        training,
+    )
     from txlib.models.pretrained import load_pretrained, save_pretrained
 
     __version__: str
@@ -16,11 +29,13 @@ __all__ = [
     "attention",
     "data",
     "generation",
+    "inspect",
     "layers",
     "load_pretrained",
     "models",
     "music",
     "plots",
+    "posttraining",
     "recipes",
     "save_pretrained",
     "text",

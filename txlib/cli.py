@@ -44,11 +44,11 @@ LICENSES = {
 }
 
 
-def _show_version(asked: bool) -> bool:
-    if asked:
+def _show_version(value: bool) -> bool:
+    if value:
         print(f"txlib {txlib.__version__} ({txlib.DISTRIBUTION})")
         raise typer.Exit
-    return asked
+    return value
 
 
 @app.callback()
@@ -227,6 +227,88 @@ def generate(
         for piece in generator.stream(prompt, config, stop_strings=stop or ()):
             print(piece, end="", flush=True)
         print()
+
+
+@app.command()
+def chat(
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A folder with a chat template, as `txlib train assistant` or `transformers` writes it, or a hub id."
+        ),
+    ] = "assistant",
+    system: Annotated[str | None, typer.Option(help="What the model is told first.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 200,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder, 0: always the likeliest.")] = 0.7,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answers.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Talk with a model: each line is a message. Ctrl-C ends an answer, Ctrl-D the conversation."""
+    from txlib.data import model_folder
+    from txlib.generation import Chat, GenerationConfig, TextGenerator
+    from txlib.models.pretrained import find_folder, load_pretrained
+    from txlib.text import load_tokenizer
+    from txlib.text.chat import ChatTemplate
+
+    config = GenerationConfig(max_new_tokens=max_new_tokens, do_sample=True, temperature=temperature, seed=seed)
+    folder = find_folder(model_folder(model))
+    tokenizer = load_tokenizer(folder)
+    template = ChatTemplate.load(folder, tokenizer)
+    conversation = Chat(
+        TextGenerator(load_pretrained(folder, device=device_named(device)), tokenizer), template, system
+    )
+    while True:
+        try:
+            message = input("> " if sys.stdin.isatty() else "")
+        except EOFError:
+            return
+        if not message.strip():
+            continue
+        try:
+            for piece in conversation.say(message, config):
+                print(piece, end="", flush=True)
+            print()
+        except KeyboardInterrupt:
+            print(" …")
+        except ValueError as error:  # of this message: the conversation goes on
+            print(f"txlib: {error}", file=sys.stderr)
+
+
+@app.command()
+def serve(
+    model: Annotated[
+        str, typer.Option(help="A folder as `transformers` or `txlib train shakespeare` writes it, or a hub id.")
+    ],
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all of this machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0: any that is free.")] = 8000,
+    cache_tokens: Annotated[int, typer.Option(help="Tokens in the cache, of all texts together.")] = 8192,
+    max_running: Annotated[int, typer.Option(help="Most texts that are written at a time.")] = 32,
+    max_waiting: Annotated[int, typer.Option(help="Most texts that wait for their turn.")] = 256,
+    max_new_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 256,
+    weights: Annotated[
+        str | None, typer.Option(help="fp16 or int8: fewer bytes for each weight, on an x86 CPU.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Answer many clients at once, by OpenAI's HTTP interface: /v1/chat/completions and /v1/completions."""
+    from txlib.data import model_folder
+    from txlib.generation.serve import Engine
+    from txlib.generation.serve.http import Server, serve_forever
+    from txlib.layers import pack_weights
+    from txlib.models.pretrained import find_folder, load_pretrained
+    from txlib.text import load_tokenizer
+    from txlib.text.chat import ChatTemplate
+
+    folder = find_folder(model_folder(model))
+    network, tokenizer = load_pretrained(folder, device=device_named(device)), load_tokenizer(folder)
+    engine = Engine(network, cache_tokens=cache_tokens, max_running=max_running, max_waiting=max_waiting)
+    if weights is not None:
+        pack_weights(network, weights)
+    try:
+        template = ChatTemplate.load(folder, tokenizer)
+    except ValueError:  # it has none
+        template = None
+    serve_forever(Server(engine, tokenizer, Path(folder).name, template, max_new_tokens), host, port)
 
 
 @app.command()

@@ -31,6 +31,7 @@ def install(extra: str) -> str:
 
 EXTRAS = {
     "hf": ("huggingface_hub", "safetensors", "tokenizers"),
+    "serve": ("starlette", "uvicorn"),
     "train": ("mido", "regex", "sacrebleu", "tensorboard", "tqdm", "typer"),
     "plots": ("matplotlib", "PIL"),
     "fp8": ("torchao",),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from txlib.recipes import Recipe
+    from txlib.training.config import Compile
 
 COMMON: dict[str, tuple[Any, Any, str]] = {
     "minutes": (float | None, None, "Train for this long, without the evaluation; by default the preset's time."),
@@ -41,7 +42,7 @@ COMMON: dict[str, tuple[Any, Any, str]] = {
     "profile": (bool, False, "Print where the time goes, and keep a trace of a few steps in the run's folder."),
 }
 """Options of every recipe besides its own: type, default, help."""
-COMPILE: dict[str, bool | str] = {"off": False, "on": True, "reduce-overhead": "reduce-overhead"}
+COMPILE: "dict[str, Compile]" = {"off": False, "on": True, "reduce-overhead": "reduce-overhead"}
 
 
 class RecipeGroup(typer.core.TyperGroup):
@@ -71,14 +72,14 @@ class RecipeGroup(typer.core.TyperGroup):
 
 def recipe_command(recipe: "type[Recipe]", name: str) -> Any:
     """Return a command whose options are the recipe's fields, and how long, where and on what to train."""
-    own = {field.name: (field.type, field.default, field.metadata.get("help", "")) for field in fields(recipe)}
-    seed = own.pop("seed")
+    options = {field.name: (field.type, field.default, field.metadata.get("help", "")) for field in fields(recipe)}
+    seed = options.pop("seed")
 
     def command(ctx, **values) -> None:
         train(recipe, {name for name in values if ctx.get_parameter_source(name).name != "DEFAULT"}, values)
 
     parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-    for option, (kind, default, about) in (own | COMMON | {"seed": seed}).items():
+    for option, (kind, default, about) in (options | COMMON | {"seed": seed}).items():
         flags = [f"--{option}"] if kind is bool else []
         annotation = Annotated[kind, typer.Option(*flags, help=about)]  # type: ignore[valid-type]
         parameters.append(

@@ -23,6 +23,7 @@ from txlib.attention.cache import (
     StaticKeyValueCache,
     WindowKeyValueCache,
 )
+from txlib.attention.chosen import ChosenBlocks, ChosenBlocksConfig
 from txlib.attention.compressed import MemoryCompressedAttention, MemoryCompressedConfig
 from txlib.attention.conformance import MechanismReport, check_mechanism
 from txlib.attention.delta import delta_rule
@@ -74,6 +75,8 @@ from txlib.attention.relative import (
 from txlib.attention.sets import ISAB, MAB, PMA, SAB
 
 __all__ = [
+    "ChosenBlocks",
+    "ChosenBlocksConfig",
     "ISAB",
     "MAB",
     "PMA",

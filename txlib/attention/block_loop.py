@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from txlib.attention.block_schedule import BlockSchedule, QueryBlock
-from txlib.attention.mechanism import without_autocast
+from txlib.precision import without_autocast
 
 SCORES_PER_TILE = 2**18  # of all heads: they should fit into a core's own memory
 

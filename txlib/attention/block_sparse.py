@@ -19,16 +19,9 @@ from txlib.attention.block_loop import BlockLoop
 from txlib.attention.block_schedule import block_schedule
 from txlib.attention.dense import DenseAttention
 from txlib.attention.masks import Mask, MaskLike, as_dense, check_mask
-from txlib.attention.mechanism import (
-    LayerContext,
-    MechanismConfig,
-    as_autocast,
-    by_python,
-    check_dropout,
-    check_inputs,
-    check_sizes,
-)
+from txlib.attention.mechanism import LayerContext, MechanismConfig, by_python, check_dropout, check_inputs, check_sizes
 from txlib.attention.relative import Bias, BiasLike, check_bias
+from txlib.precision import as_autocast
 
 
 class BlockSparseAttention(nn.Module):

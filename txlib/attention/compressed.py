@@ -99,10 +99,8 @@ class MemoryCompressedAttention(nn.Module):
         check_width(self, "value_dim", v, self.value.weight.shape[-1])
         if not k.shape[-2]:
             return self.dense(q, k, v)  # nothing to see
-        real, nearest = causal_and_real(mask, q, k)
-        if real is not None:  # (batch | 1, key): real tokens go first, in their order
-            order = real.int().argsort(dim=-1, descending=True, stable=True)[:, None, :, None]
-            k, v = (x.masked_fill(~real[:, None, :, None], 0.0).gather(2, order.expand(x.shape)) for x in (k, v))
+        real, nearest = causal_and_real(type(self).__name__, mask, q, k)
+        k, v = real_first(real, k, v)
         seen = seen_keys(q.shape[-2], k, real, nearest)  # (batch | 1, 1, query | 1, 1), or None: all
         if seen is None:
             return self.attend(q, k, v, None)
@@ -128,6 +126,14 @@ class MemoryCompressedAttention(nn.Module):
         return self.dense(scale_correction * q @ w_k.mT, windows_k, windows_v, allowed) @ w_v
 
 
+def real_first(real: Bool[Tensor, "_ key"] | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return keys or values (batch, heads, key, width) with the real ones first, in their order, then zeros."""
+    if real is None:
+        return tensors
+    order = real.int().argsort(dim=-1, descending=True, stable=True)[:, None, :, None]
+    return tuple(x.masked_fill(~real[:, None, :, None], 0.0).gather(2, order.expand(x.shape)) for x in tensors)
+
+
 def seen_keys(
     queries: int, k: Tensor, real: Bool[Tensor, "batch key"] | None, nearest: int | None
 ) -> Int[Tensor, "batch 1 query 1"] | None:
@@ -144,7 +150,7 @@ def seen_keys(
     return seen[:, None, :, None]
 
 
-def causal_and_real(mask: MaskLike, q: Tensor, k: Tensor) -> tuple[Bool[Tensor, "_ key"] | None, int | None]:
+def causal_and_real(name: str, mask: MaskLike, q: Tensor, k: Tensor) -> tuple[Bool[Tensor, "_ key"] | None, int | None]:
     """Return which keys are real (None: all), and the distance from a query to the last key that it sees (0: itself;
     None: no limit).
 
@@ -164,7 +170,7 @@ def causal_and_real(mask: MaskLike, q: Tensor, k: Tensor) -> tuple[Bool[Tensor, 
         if allowed is None or allowed.shape[1:3] != (1, 1):
             description = part if isinstance(part, Mask) else f"a tensor of shape {tuple(part.shape)}"
             raise ValueError(
-                f"MemoryCompressedAttention honors causal() and padding, and this mask is more: {description}; "
+                f"{name} honors causal() and padding, and this mask is more: {description}; "
                 "use DenseAttention, or put such a mask on layers of their own"
             )
         real = allowed[:, 0, 0] if real is None else real & allowed[:, 0, 0]

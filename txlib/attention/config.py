@@ -31,6 +31,17 @@ class Config(FieldHints):
             cls.name = name
             Config.registry[name] = cls
 
+    def check_at_least_one(self, *names: str) -> None:
+        """Refuse sizes below 1; None is accepted.
+
+        Raises:
+            ValueError: naming the first.
+        """
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and strings, for JSON.
 

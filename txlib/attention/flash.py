@@ -20,14 +20,13 @@ from txlib.attention.masks import Mask, MaskLike, as_dense
 from txlib.attention.mechanism import (
     LayerContext,
     MechanismConfig,
-    as_autocast,
     by_python,
     check_inputs,
     check_no_dropout,
     check_sizes,
     for_each_head,
-    without_autocast,
 )
+from txlib.precision import as_autocast, without_autocast
 
 
 class TiledAttention(torch.autograd.Function):

@@ -225,7 +225,7 @@ class TritonAttention(torch.autograd.Function):
         band: Band | None = None,
     ) -> Float[Tensor, "batch query value_dim"]:
         check(q, k, v)
-        q, k, v = (each.contiguous() for each in (q, k, v))
+        q, k, v = (tensor.contiguous() for tensor in (q, k, v))
         band = Band.plain(q.shape[1], k.shape[1], is_causal) if band is None else band
         out = q.new_empty(*q.shape[:-1], v.shape[-1])
         lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
@@ -240,11 +240,11 @@ class TritonAttention(torch.autograd.Function):
         q, k, v, out, lse = ctx.saved_tensors
         d_out = d_out.contiguous()
         delta = (d_out.float() * out).sum(dim=-1)  # (batch, query)
-        dq, dk, dv = (torch.empty_like(each) for each in (q, k, v))
-        given = q, k, v, d_out, lse, delta
+        dq, dk, dv = (torch.empty_like(tensor) for tensor in (q, k, v))
+        arguments = q, k, v, d_out, lse, delta
         options = described(q, k, v, ctx.band)
-        launch(backward_keys_kernel, "COLUMNS", k, *given, dk, dv, **options)
-        launch(backward_queries_kernel, "ROWS", q, *given, dq, **options)
+        launch(backward_keys_kernel, "COLUMNS", k, *arguments, dk, dv, **options)
+        launch(backward_queries_kernel, "ROWS", q, *arguments, dq, **options)
         return dq, dk, dv, None, None
 
 

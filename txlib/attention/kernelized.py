@@ -29,14 +29,13 @@ from txlib.attention.masks.spans import within
 from txlib.attention.mechanism import (
     LayerContext,
     MechanismConfig,
-    at_least_float32,
     check_inputs,
     check_no_dropout,
     check_sizes,
     check_width,
     for_each_head,
-    without_autocast,
 )
+from txlib.precision import at_least_float32, without_autocast
 
 CHUNK = 64  # queries at a time; the fastest on a CPU for heads of 64
 
@@ -223,7 +222,7 @@ def running_sums(
     v: Float[Tensor, "batch heads key value_dim"],
     ahead: int,
     *,
-    fade: Float[Tensor, "batch heads key"] | None = None,
+    fade: Float[Tensor, "batch heads key"] | Float[Tensor, "batch heads key #features"] | None = None,
     state: Float[Tensor, "batch heads features value_dim"] | None = None,
     chunk: int = CHUNK,
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads features value_dim"]]:
@@ -233,47 +232,64 @@ def running_sums(
 
     Args:
         ahead: query i sees the keys up to i + ahead, which also is its position.
-        fade: logarithm, at most 0, of the fraction that each key leaves of the state before it; None: nothing fades.
+        fade: logarithm, at most 0, of the fraction that each key leaves of the state before it, or of each row of the
+            state; None: nothing fades.
         state: the state before these keys.
     """
     queries, keys = q.shape[-2], k.shape[-2]
     if state is None:
         state = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1])
+    if fade is not None and fade.ndim == 3:
+        fade = fade[..., None]  # one number for all features
     if ahead >= keys - 1:  # all queries see all keys
         state = updated_state(state, k, v, fade)
         return q @ state, state
     if ahead != 0 or queries != keys:  # align each query with the last key that it sees
         if ahead > 0:
-            past = None if fade is None else fade[..., :ahead]
+            past = None if fade is None else fade[..., :ahead, :]
             state = updated_state(state, k[..., :ahead, :], v[..., :ahead, :], past)
         ends = -max(ahead, -queries), max(ahead, -queries) + queries - keys
         k, v = (F.pad(x, (0, 0, *ends)) for x in (k, v))
-        fade = None if fade is None else F.pad(fade, ends)
+        fade = None if fade is None else F.pad(fade, (0, 0, *ends))
     outs, fades = [], [None] * len(q.split(chunk, 2)) if fade is None else fade.split(chunk, 2)
     for q_c, k_c, v_c, fade_c in zip(q.split(chunk, 2), k.split(chunk, 2), v.split(chunk, 2), fades, strict=True):
-        score = (q_c @ k_c.mT).tril()  # (batch, heads, query, key) of the chunk
-        if fade_c is None:
-            read = q_c @ state
-        else:
-            passed = fade_c.cumsum(dim=-1)  # since the chunk began
-            score = score * (passed[..., :, None] - passed[..., None, :]).tril().exp()
-            read = passed.exp()[..., None] * (q_c @ state)
-        outs.append(score @ v_c + read)
+        passed = None if fade_c is None else fade_c.cumsum(dim=-2)  # since the chunk began
+        score = faded_products(q_c, k_c, passed)  # (batch, heads, query, key) of the chunk
+        outs.append(score @ v_c + (q_c if passed is None else q_c * passed.exp()) @ state)
         state = updated_state(state, k_c, v_c, fade_c)
     return torch.cat(outs, dim=2), state
+
+
+def faded_products(
+    q: Float[Tensor, "batch heads query features"],
+    k: Float[Tensor, "batch heads key features"],
+    passed: Float[Tensor, "batch heads query #features"] | None,
+) -> Float[Tensor, "batch heads query key"]:
+    """Return q_i · k_j, faded by what has passed between key j and query i, and 0 for later keys j > i.
+
+    Where each feature fades by itself, that takes memory for query · key · features numbers.
+    """
+    if passed is None:
+        return (q @ k.mT).tril()
+    if passed.shape[-1] == 1:
+        return (q @ k.mT).tril() * (passed - passed.mT).tril().exp()
+    between = passed[..., :, None, :] - passed[..., None, :, :]  # (batch, heads, query, key, features)
+    seen = torch.ones(between.shape[-3:-1], dtype=torch.bool, device=q.device).tril()
+    fraction = between.masked_fill(~seen[..., None], -torch.inf).exp()
+    return (q[..., :, None, :] * fraction * k[..., None, :, :]).sum(dim=-1)
 
 
 def updated_state(
     state: Float[Tensor, "batch heads features value_dim"],
     k: Float[Tensor, "batch heads key features"],
     v: Float[Tensor, "batch heads key value_dim"],
-    fade: Float[Tensor, "batch heads key"] | None,
+    fade: Float[Tensor, "batch heads key #features"] | None,
 ) -> Float[Tensor, "batch heads features value_dim"]:
     """Return the state after these keys: faded, plus k vᵀ."""
     if fade is None:
         return state + k.mT @ v
-    later = fade.flip(-1).cumsum(dim=-1).flip(-1) - fade  # how much the keys after each key fade it
-    return fade.sum(dim=-1).exp()[..., None, None] * state + k.mT @ (v * later.exp()[..., None])
+    later = fade.flip(-2).cumsum(dim=-2).flip(-2) - fade  # how much the keys after each key fade it
+    return fade.sum(dim=-2).exp()[..., None] * state + (k * later.exp()).mT @ v
 
 
 def orthogonal_rows(

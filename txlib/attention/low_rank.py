@@ -17,13 +17,12 @@ from txlib.attention.masks import Mask, MaskLike, as_dense
 from txlib.attention.mechanism import (
     LayerContext,
     MechanismConfig,
-    at_least_float32,
     check_head_count,
     check_inputs,
     check_sizes,
     for_each_head,
-    without_autocast,
 )
+from txlib.precision import at_least_float32, without_autocast
 
 SHARING = ("none", "headwise", "key-value", "layerwise")
 

@@ -41,9 +41,8 @@ the layer's `LayerContext`.
 
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from jaxtyping import Float
@@ -51,6 +50,7 @@ from torch import Tensor, nn
 
 from txlib.attention.config import Config
 from txlib.attention.masks import MaskLike
+from txlib.precision import autocast_type
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,8 @@ class MechanismConfig(Config):
                 return Linformer(layer.max_length, self.keys, dropout=block.attention.dropout)
     """
 
+    example: ClassVar[str] = "DenseConfig()"
+
     def make(self, block: Any, layer: LayerContext) -> nn.Module:
         """Return the mechanism of one layer.
 
@@ -130,11 +132,6 @@ def check_sizes(**sizes: int) -> None:
             raise TypeError(f"{name}={value!r} must be an integer")
         if value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
-
-
-def check_given_sizes(**sizes: int | None) -> None:
-    """Refuse sizes that are given, not None, and no positive integers; see `check_sizes`."""
-    check_sizes(**{name: size for name, size in sizes.items() if size is not None})
 
 
 def check_divisible(name: str, width: int, heads: int) -> None:
@@ -208,30 +205,6 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"{problem}, got q {tuple(sizes_q)}, k {tuple(sizes_k)}, v {tuple(sizes_v)}")
     if not q.dtype == k.dtype == v.dtype and autocast_type(q) is None:
         raise ValueError(f"q is {q.dtype}, k {k.dtype}, v {v.dtype}: convert them to one")
-
-
-def autocast_type(x: Tensor) -> torch.dtype | None:
-    """Return the dtype of products on this device inside autocast; None outside, and on a device without it."""
-    device = x.device.type
-    inside = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    return torch.get_autocast_dtype(device) if inside else None
-
-
-def as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return the tensors in autocast's dtype; outside of autocast, unchanged."""
-    dtype = autocast_type(tensors[0])
-    return tensors if dtype is None else tuple(tensor.to(dtype) for tensor in tensors)
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager:
-    """Return a context in which no product on this device is computed in 16 bits."""
-    device = x.device.type
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """Return a tensor in 32 bits or more, for what 16 bits would round."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def takes(mechanism: nn.Module, name: str) -> bool:

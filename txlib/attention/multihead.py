@@ -20,7 +20,10 @@ from txlib.attention.mechanism import (
     check_takes_mask,
     takes,
 )
+from txlib.attention.paged import PagedCache
 from txlib.attention.relative import PositionBias
+
+Bias = bool | tuple[bool, bool, bool, bool]
 
 
 class MultiHeadAttention(nn.Module):
@@ -71,15 +74,13 @@ class MultiHeadAttention(nn.Module):
         softcap: float | None = None,
         sinks: bool = False,
         gate: bool = False,
-        bias: bool | tuple[bool, bool, bool, bool] = True,
+        bias: Bias = True,
         dropout: float = 0.0,
         memory_dim: int | None = None,
     ):
         super().__init__()
+        check_heads(d_model, heads, kv_heads, head_dim, value_dim)
         kv_heads = heads if kv_heads is None else kv_heads
-        check_heads(d_model, heads, head_dim, value_dim)
-        if kv_heads < 1 or heads % kv_heads:
-            raise ValueError(f"heads={heads} is not divisible by kv_heads={kv_heads}; choose a divisor of {heads}")
         self.heads, self.kv_heads = heads, kv_heads
         self.head_dim = d_model // heads if head_dim is None else head_dim
         self.value_dim = self.head_dim if value_dim is None else value_dim
@@ -87,7 +88,7 @@ class MultiHeadAttention(nn.Module):
         check_scores(mechanism, softcap, sinks)
         check_rule(mask)
         self.d_model, self.memory_dim = d_model, d_model if memory_dim is None else memory_dim
-        query_bias, key_bias, value_bias, output_bias = (bias,) * 4 if isinstance(bias, bool) else bias
+        query_bias, key_bias, value_bias, output_bias = four_biases(bias)
         self.query = nn.Linear(d_model, heads * self.head_dim, bias=query_bias)
         self.key = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=key_bias)
         self.value = nn.Linear(self.memory_dim, kv_heads * self.value_dim, bias=value_bias)
@@ -143,12 +144,13 @@ class MultiHeadAttention(nn.Module):
             self.check_cache(cache, memory, own_mask)
         if offset is None:
             offset = 0 if cache is None or memory is not None else cache.length
+        positions = cache.step.positions if isinstance(cache, PagedCache) else offset
         projected_memory = cache if isinstance(cache, MemoryCache) and cache.length else None
         source = x if memory is None else memory
         queries, keys, values = self.project(x, source if projected_memory is None else None)
         q = self.split(queries, self.head_dim, self.query_norm)  # (batch, heads, query, head_dim)
         if self.rotary is not None:
-            q = self.rotary(q, offset=offset)
+            q = self.rotary(q, offset=positions)
         if self.scale_correction is not None:
             q = q * self.scale_correction
         if projected_memory is not None:
@@ -157,21 +159,23 @@ class MultiHeadAttention(nn.Module):
             k = self.split(keys, self.head_dim, self.key_norm)  # (batch, kv_heads, key, head_dim)
             v = self.split(values, self.value_dim)  # (batch, kv_heads, key, value_dim)
             if self.rotary is not None:
-                k = self.rotary(k, offset=offset if memory is None else 0)
-            if cache is not None:
-                k, v = cache.update(k, v)
+                k = self.rotary(k, offset=positions if memory is None else 0)
+        scores = ("softcap", self.softcap), ("sinks", self.sinks)
+        options: dict[str, Any] = {name: value for name, value in scores if value is not None}
+        if isinstance(cache, PagedCache):
+            check_rule(mask)
+            return cache.attend(q, k, v, (mask, own_mask), **options)
+        if cache is not None and projected_memory is None:
+            k, v = cache.update(k, v)
         key_offset = 0 if cache is None else cache.length - k.shape[-2]  # a window's cache forgets the first keys
         mask = join_masks(mask, own_mask, offset, key_offset, q.shape[-2], k.shape[-2])
-        options: dict[str, Any] = {"cache": cache} if isinstance(cache, StateCache) else {}
+        if isinstance(cache, StateCache):
+            options["cache"] = cache
         if position_bias is None:
             position_bias = self.position_bias
         if position_bias is not None:
             position_bias.check(mask, q, k)
             options["bias"] = position_bias(q, k.shape[-2])
-        if self.softcap is not None:
-            options["softcap"] = self.softcap
-        if self.sinks is not None:
-            options["sinks"] = self.sinks
         if self.attention_log is not None:
             if isinstance(cache, StateCache):
                 raise ValueError("a state has no keys to show weights of; decode without a cache: use_cache=False")
@@ -218,6 +222,9 @@ class MultiHeadAttention(nn.Module):
         if isinstance(memory, Mask):
             raise TypeError(f"the second argument is the memory of cross-attention; write mask={memory}")
         check_mask(mask)
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(f"x is {kind}, but attention takes floats (batch, length, d_model={self.d_model})")
         if x.dim() != 3:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, length, d_model={self.d_model})")
         if x.shape[-1] != self.d_model:
@@ -272,8 +279,9 @@ def check_parts(
 ) -> None:
     """Refuse parts of an attention layer that do not fit each other."""
     check_dropout(dropout)
-    if mechanism is not None and not isinstance(mechanism, nn.Module):
-        raise TypeError(f"mechanism={mechanism!r} is not a module; give an instance, such as DenseAttention()")
+    for name, part, example in ("mechanism", mechanism, "DenseAttention()"), ("rotary", rotary, f"Rotary({head_dim})"):
+        if part is not None and not isinstance(part, nn.Module):
+            raise TypeError(f"{name}={part!r} is not a module; give an instance, such as {example}")
     if mechanism is not None:
         check_takes_mask(mechanism)
     if mechanism is not None and dropout:
@@ -301,6 +309,11 @@ def check_scores(mechanism: nn.Module | None, softcap: float | None, sinks: bool
             raise ValueError(f"{type(mechanism).__name__} takes no {name}; use DenseAttention or BlockSparseAttention")
 
 
+def four_biases(bias: Bias) -> tuple[bool, bool, bool, bool]:
+    """Return whether the projections of queries, keys, values and the output have biases."""
+    return (bias,) * 4 if isinstance(bias, bool) else bias
+
+
 def check_rule(mask: Any) -> None:
     """Refuse a layer's own mask unless it is a rule.
 
@@ -325,12 +338,16 @@ def check_does_not_grow(mask: Mask) -> None:
         )
 
 
-def check_heads(d_model: int, heads: int, head_dim: int | None = None, value_dim: int | None = None) -> None:
-    """Refuse sizes of heads that are not positive integers, or do not divide the model's width if head_dim is None."""
-    optional = {"head_dim": head_dim, "value_dim": value_dim}
-    check_sizes(d_model=d_model, heads=heads, **{name: width for name, width in optional.items() if width is not None})
+def check_heads(
+    d_model: int, heads: int, kv_heads: int | None, head_dim: int | None, value_dim: int | None = None
+) -> None:
+    """Refuse sizes of heads that are not positive integers, or do not divide what they share."""
+    optional = {"kv_heads": kv_heads, "head_dim": head_dim, "value_dim": value_dim}
+    check_sizes(d_model=d_model, heads=heads, **{name: size for name, size in optional.items() if size is not None})
     if head_dim is None:
         check_divisible("d_model", d_model, heads)
+    if heads % (kv_heads or heads):
+        raise ValueError(f"heads={heads} is not divisible by kv_heads={kv_heads}; choose a divisor of {heads}")
 
 
 @contextmanager

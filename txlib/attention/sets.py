@@ -5,7 +5,7 @@ Nothing here uses positions, so a set in another order gives the same rows in th
 `padding_from_mask(attention_mask)`.
 """
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from txlib.attention.masks import Mask, MaskLike, check_mask
 from txlib.attention.mechanism import check_sizes
 from txlib.attention.multihead import MultiHeadAttention
 
-FORMULAS = ("code", "paper")
+Formula = Literal["code", "paper"]
 
 
 class MAB(nn.Module):
@@ -53,14 +53,14 @@ class MAB(nn.Module):
         *,
         d_query: int | None = None,
         d_memory: int | None = None,
-        formula: str = "code",
+        formula: Formula = "code",
         norm: bool = False,
         scale: float | None = None,
         mechanism: nn.Module | None = None,
     ):
         super().__init__()
-        if formula not in FORMULAS:
-            raise ValueError(f"formula={formula!r} is unknown; choose {' or '.join(FORMULAS)}")
+        if formula not in get_args(Formula):
+            raise ValueError(f"formula={formula!r} is unknown; choose 'code' or 'paper'")
         self.d_query = d_model if d_query is None else d_query
         if formula == "paper" and self.d_query != d_model:
             raise ValueError(
@@ -183,7 +183,7 @@ class PMA(nn.Module):
         seeds: int = 1,
         *,
         d_in: int | None = None,
-        formula: str = "code",
+        formula: Formula = "code",
         **others: Any,
     ):
         super().__init__()

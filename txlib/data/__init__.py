@@ -3,7 +3,7 @@
 from .batching import Batch, BatchDict, LazyDataset, batches_by_length, collate, pad, padding_share
 from .chorales import chorales
 from .files import Splits, model_folder, shipped
-from .images import Pictures, PictureSplits, digits, fashion
+from .images import Pictures, digits, fashion
 from .mixtures import Mixture, fit_mixture, random_mixtures
 from .reviews import Review, reviews
 from .senses import Sense, word_senses
@@ -20,7 +20,6 @@ __all__ = [
     "Choice",
     "LazyDataset",
     "Mixture",
-    "PictureSplits",
     "Pictures",
     "Question",
     "Review",

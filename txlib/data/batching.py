@@ -96,8 +96,8 @@ def batches_by_length(
     Raises:
         ValueError: where an example is longer than `max_tokens`; drop such examples beforehand.
     """
-    length = [(each, 0) if isinstance(each, int) else each for each in lengths]
-    if too_long := [index for index, both in enumerate(length) if sum(both) > max_tokens]:
+    length = [(size, 0) if isinstance(size, int) else size for size in lengths]
+    if too_long := [index for index, sizes in enumerate(length) if sum(sizes) > max_tokens]:
         worst = max(too_long, key=lambda index: sum(length[index]))
         raise ValueError(
             f"{len(too_long)} of {len(length)} examples exceed max_tokens={max_tokens} (the longest, number {worst}, "

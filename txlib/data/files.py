@@ -6,7 +6,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from txlib.hints import did_you_mean
 from txlib.paths import DATA, data_remedy
@@ -32,11 +32,11 @@ Example = TypeVar("Example")
 
 
 class Splits(NamedTuple):
-    """Three disjoint lists of examples; what an example is, each loader says."""
+    """Three disjoint parts, lists of examples or `Pictures`; what an example is, each loader says."""
 
-    train: list
-    validation: list
-    test: list
+    train: Any
+    validation: Any
+    test: Any
 
 
 def split_by(key: Callable[[Example], str], examples: Iterable[Example], held_out: int) -> Splits:

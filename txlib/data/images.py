@@ -8,13 +8,12 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from txlib.data.files import find
+from txlib.data.files import Splits, find
 
 CLOTHES = (
     "T-shirt/top",
@@ -39,7 +38,7 @@ class Pictures:
     """Pictures as a model takes them, and what they show.
 
     pixel_values: from 0 to 1; labels: the number of each one's class; names: of the classes. A slice, or a tensor of
-    places, gives some of the pictures.
+    positions, gives some of the pictures.
     """
 
     pixel_values: Float[Tensor, "number channels height width"]
@@ -49,20 +48,12 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, some: slice | Tensor) -> "Pictures":
-        return Pictures(self.pixel_values[some], self.labels[some], self.names)
+    def __getitem__(self, index: slice | Tensor) -> "Pictures":
+        return Pictures(self.pixel_values[index], self.labels[index], self.names)
 
 
-class PictureSplits(NamedTuple):
-    """Three sets that share no picture."""
-
-    train: Pictures
-    validation: Pictures
-    test: Pictures
-
-
-def digits(folder: str | os.PathLike | None = None) -> PictureSplits:
-    """1,797 handwritten digits, (1, 8, 8) pixels each, as `PictureSplits(train, validation, test)` of `Pictures`.
+def digits(folder: str | os.PathLike | None = None) -> Splits:
+    """1,797 handwritten digits, (1, 8, 8) pixels each, as `Splits(train, validation, test)` of `Pictures`.
 
     Split by position, 70 : 10 : 20. Who wrote a digit is not told, but the file goes from one writer to the next, so
     that most of the test is in hands that training has not seen: harder than a split at random.
@@ -72,11 +63,11 @@ def digits(folder: str | os.PathLike | None = None) -> PictureSplits:
     images, labels = (find("digits", f"{what}.idx.gz", folder) for what in ("images", "labels"))
     whole = read_pictures(images, labels, 16, tuple("0123456789"))
     train, validation = len(whole) * 7 // 10, len(whole) * 8 // 10
-    return PictureSplits(whole[:train], whole[train:validation], whole[validation:])
+    return Splits(whole[:train], whole[train:validation], whole[validation:])
 
 
-def fashion(whole: bool = False, folder: str | os.PathLike | None = None) -> PictureSplits:
-    """Photographs of clothes, (1, 28, 28) gray pixels each, ten classes of equal size, as `PictureSplits`.
+def fashion(whole: bool = False, folder: str | os.PathLike | None = None) -> Splits:
+    """Photographs of clothes, (1, 28, 28) gray pixels each, ten classes of equal size, as `Splits`.
 
     10,000 to train, 1,000 to validate, 2,000 to test: the part of Fashion-MNIST (Xiao et al. 2017) that is bundled.
     `whole`: all of it, 55,000, 5,000 and 10,000, for comparison with published results, from `folder`, from
@@ -87,15 +78,15 @@ def fashion(whole: bool = False, folder: str | os.PathLike | None = None) -> Pic
     """
     if whole:
         train, test = (_original(part, folder) for part in ("train", "t10k"))
-        last = [(train.labels == each).nonzero()[-HELD_OUT:, 0] for each in range(len(CLOTHES))]
+        last = [(train.labels == label).nonzero()[-HELD_OUT:, 0] for label in range(len(CLOTHES))]
         held_out = torch.zeros(len(train), dtype=torch.bool)
         held_out[torch.cat(last)] = True
-        return PictureSplits(train[~held_out], train[held_out], test)
+        return Splits(train[~held_out], train[held_out], test)
     parts = []
-    for part in PictureSplits._fields:
+    for part in Splits._fields:
         images, labels = (find("fashion", f"{part}-{what}.idx.xz", folder) for what in ("images", "labels"))
         parts.append(read_pictures(images, labels, 255, CLOTHES))
-    return PictureSplits(*parts)
+    return Splits(*parts)
 
 
 def _original(part: str, folder: str | os.PathLike | None) -> Pictures:

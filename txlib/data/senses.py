@@ -52,6 +52,6 @@ def word_senses(folder: str | os.PathLike | None = None) -> dict[str, list[Sense
 
 
 def _choose(texts: list[str], rules: list[str]) -> list[Sense]:
-    found = [[Sense(text, label) for text in texts if re.search(rule, text)] for label, rule in enumerate(rules)]
-    count = min(MOST, *map(len, found))
-    return [sense for each in found for sense in random.Random(0).sample(each, count)]
+    groups = [[Sense(text, label) for text in texts if re.search(rule, text)] for label, rule in enumerate(rules)]
+    count = min(MOST, *map(len, groups))
+    return [sense for group in groups for sense in random.Random(0).sample(group, count)]

@@ -26,15 +26,14 @@ def pad_sets(
     """
     if not len(sets):
         raise ValueError("no sets to put together: give at least one")
-    widths = [each.shape[1:] for each in sets]
-    for number, each in enumerate(sets):
-        if not len(each):
+    widths = [elements.shape[1:] for elements in sets]
+    for number, elements in enumerate(sets):
+        if not len(elements):
             raise ValueError(f"set {number} is empty; leave it out, or give it an element that means nothing")
-        if each.dim() != 2 or each.shape[1:] != widths[0]:
-            raise ValueError(
-                f"set {number} has shape {tuple(each.shape)}, expected (elements, width) = (any, {widths[0].numel()})"
-            )
-    return torch.nn.utils.rnn.pad_sequence(list(sets), batch_first=True), marked([len(each) for each in sets])
+        if elements.dim() != 2 or elements.shape[1:] != widths[0]:
+            shape = tuple(elements.shape)
+            raise ValueError(f"set {number} has shape {shape}, expected (elements, width) = (any, {widths[0].numel()})")
+    return torch.nn.utils.rnn.pad_sequence(list(sets), batch_first=True), marked([len(elements) for elements in sets])
 
 
 def marked(sizes: Sequence[int] | Int[Tensor, "batch"]) -> Int[Tensor, "batch elements"]:

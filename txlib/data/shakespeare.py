@@ -81,7 +81,7 @@ def plays(folder: str | os.PathLike | None = None) -> dict[str, str]:
 
 def speeches(text: str) -> list[Speech]:
     """Cut a text into its speeches."""
-    return [Speech(*found.groups()) for part in text.strip().split("\n\n") if (found := SPEECH.fullmatch(part))]
+    return [Speech(*match.groups()) for part in text.strip().split("\n\n") if (match := SPEECH.fullmatch(part))]
 
 
 def _read(path: Path) -> str:

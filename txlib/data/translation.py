@@ -64,8 +64,8 @@ def translation(
 def split_of(english: str) -> str:
     """The split that a sentence belongs to, by its words alone: `"What?"` and `"what!"` never part."""
     words = "".join(filter(str.isalnum, english.casefold()))
-    place = percentile(words)
-    return "test" if place < HELD_OUT else "validation" if place < 2 * HELD_OUT else "train"
+    percent = percentile(words)
+    return "test" if percent < HELD_OUT else "validation" if percent < 2 * HELD_OUT else "train"
 
 
 def _split(pairs: list[Pair]) -> Splits:

@@ -58,12 +58,12 @@ def verse_endings(folder: str | os.PathLike | None = None) -> Splits:
 
 
 def _with_endings(texts: list[str]) -> list[Choice]:
-    cut, rng, found = [parts for parts in map(_halves, texts) if parts], random.Random(0), []
+    cut, rng, choices = [parts for parts in map(_halves, texts) if parts], random.Random(0), []
     for i in range(NEAR, len(cut) - NEAR):
         near = rng.sample([*range(-NEAR, 0), *range(1, NEAR + 1)], 3)
         endings, label = [cut[i + distance][1] for distance in near], rng.randrange(4)
-        found.append(Choice(cut[i][0], [*endings[:label], cut[i][1], *endings[label:]], label))
-    return found
+        choices.append(Choice(cut[i][0], [*endings[:label], cut[i][1], *endings[label:]], label))
+    return choices
 
 
 def _halves(text: str) -> tuple[str, str] | None:
@@ -71,7 +71,7 @@ def _halves(text: str) -> tuple[str, str] | None:
     commas = [comma.end() for comma in re.finditer(r"[,;:]", text[:-1])]
     if not commas:
         return None
-    middle = min(commas, key=lambda place: abs(place - len(text) / 2))
+    middle = min(commas, key=lambda index: abs(index - len(text) / 2))
     return text[:middle], text[middle:].strip()
 
 

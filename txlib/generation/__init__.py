@@ -1,5 +1,6 @@
 """From probabilities to text, and to music."""
 
+from txlib.generation.chat import Chat
 from txlib.generation.composer import Composer
 from txlib.generation.config import GenerationConfig
 from txlib.generation.decoding import generate, stream
@@ -14,13 +15,19 @@ from txlib.generation.sampling import (
 )
 from txlib.generation.scoring import score_answers
 from txlib.generation.search import beam_search
+from txlib.generation.serve import BlockPool, Engine, QueueFull, Request
 from txlib.generation.speculative import Speculation, accept, speculate
 from txlib.generation.text_generator import TextGenerator
 from txlib.generation.translator import Translator
 
 __all__ = [
+    "BlockPool",
+    "Chat",
     "Composer",
+    "Engine",
     "GenerationConfig",
+    "QueueFull",
+    "Request",
     "Sampling",
     "Speculation",
     "TextGenerator",

@@ -183,5 +183,7 @@ def seen_tokens(
     """Return True for the tokens in each prompt."""
     padding = vocab_size  # a column for padding, cut off again
     ids = ids if mask is None else ids.masked_fill(mask == 0, padding)
+    if ids.device.type == "cpu" and (wrong := ids[(ids < 0) | (ids > padding)]).numel():
+        raise ValueError(f"input_ids holds {wrong[0]}, and vocab_size={vocab_size} allows 0 to {vocab_size - 1}")
     seen = torch.zeros(len(ids), vocab_size + 1, dtype=torch.bool, device=ids.device)
     return seen.scatter_(1, ids, True)[:, :padding].contiguous()

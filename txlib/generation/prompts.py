@@ -98,7 +98,8 @@ def check_lists(name: str, lists: Any) -> None:
         if lists.is_floating_point():
             raise TypeError(f"{name} are {lists.dtype} and must be whole numbers; convert them with ids.long()")
         return
-    wrong = lists if isinstance(lists, str) else next((item for item in lists if isinstance(item, str | int)), None)
+    items = [lists] if isinstance(lists, str) else lists
+    wrong = next((item for item in items if isinstance(item, int) or any(isinstance(part, str) for part in item)), None)
     if wrong is not None:
         raise TypeError(
             f"{name} must be a list of lists of tokens, such as [[5, 6]], and holds {wrong!r}; for text use "
@@ -110,6 +111,8 @@ def check_prompts(ids: Tensor, mask: Tensor | None, context: int, max_new_tokens
     """Raise a ValueError for prompts that cannot be continued."""
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens} must be at least 1")
+    if not isinstance(mask, Tensor | None):
+        raise TypeError(f"attention_mask={mask!r:.80} must be a tensor (batch, length) with 1 = keep, or None")
     if ids.numel() == 0 or (mask is not None and not mask.any(dim=1).all()):
         raise ValueError("a prompt is empty; give at least one token, such as the one that begins a text")
     if ids.shape[1] > context:

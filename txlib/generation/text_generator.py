@@ -19,6 +19,38 @@ class Tokenizer(Protocol):
     def decode(self, ids: list[int]) -> str: ...
 
 
+class TextPieces:
+    """Tokens in, text out, piece by piece, up to the first of `stop_strings`.
+
+    Text that may yet become a stop string, or the rest of a character, is held back until that is decided.
+
+    Args:
+        ends: tokens that end a text and are not shown.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, ends: Sequence[int], stop_strings: Sequence[str] = ()):
+        self.tokenizer, self.ends, self.stop_strings = tokenizer, ends, stop_strings
+        self.ids: list[int] = []
+        self.text, self.shown, self.stopped = "", 0, False
+
+    def add(self, token: int) -> str:
+        """Return what can be shown after one more token."""
+        self.ids.append(token)
+        self.text = self.tokenizer.decode(self.ids[:-1] if token in self.ends else self.ids)
+        stop = min((start for start in map(self.text.find, self.stop_strings) if start >= 0), default=None)
+        self.stopped = stop is not None
+        return self.show(len(self.text) - held_back(self.text, self.stop_strings) if stop is None else stop)
+
+    def rest(self) -> str:
+        """Return what has been held back, now that the text has ended."""
+        return "" if self.stopped else self.show(len(self.text))
+
+    def show(self, end: int) -> str:
+        """Return what is new before this place."""
+        start, self.shown = self.shown, max(self.shown, end)
+        return self.text[start:end]
+
+
 class TextGenerator:
     """A language model with its tokenizer.
 
@@ -52,33 +84,25 @@ class TextGenerator:
 
     def stream(
         self,
-        prompt: str,
+        prompt: str | Sequence[int],
         config: GenerationConfig | None = None,
         *,
         stop_strings: Sequence[str] = (),
         **options: Any,
     ) -> Iterator[str]:
-        """Continue a prompt piece by piece; arguments as in `generate`.
-
-        Text that may yet become a stop string, or the rest of a character, is held back until that is decided.
-        """
+        """Continue a prompt, a text or its tokens, piece by piece, see `TextPieces`; arguments as in `generate`."""
         config = GenerationConfig.of(config, options)
         ends = end_tokens(self.model.config, config.eos_id)
-        ids: list[int] = []
-        shown = 0
-        for (token,) in stream(self.model, self.encode([prompt]), config=config):
+        prompts = self.encode([prompt]) if isinstance(prompt, str) else [prompt]
+        pieces = TextPieces(self.tokenizer, ends, stop_strings)
+        for (token,) in stream(self.model, prompts, config=config):
             assert token is not None  # a step for one prompt is its token, to the end
-            ids.append(token)
-            text = self.tokenizer.decode(ids[:-1] if token in ends else ids)
-            stop = min((start for start in map(text.find, stop_strings) if start >= 0), default=None)
-            safe = len(text) - held_back(text, stop_strings) if stop is None else stop
-            if safe > shown:
-                yield text[shown:safe]
-                shown = safe
-            if stop is not None:
+            if piece := pieces.add(token):
+                yield piece
+            if pieces.stopped:
                 return
-        if ids and len(text) > shown:
-            yield text[shown:]
+        if piece := pieces.rest():
+            yield piece
 
     def score(
         self, prompt: str, answers: Sequence[str], *, score: str = "sum", neutral: str | None = None

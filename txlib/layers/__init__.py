@@ -4,9 +4,12 @@ from txlib.layers.block import CrossBlock, TransformerBlock
 from txlib.layers.config import AttentionConfig, BlockConfig, MixerConfig
 from txlib.layers.conformance import check_mixer
 from txlib.layers.convolution import Convolution, receptive_field
+from txlib.layers.delta import DeltaConfig, GatedDeltaNet, KimiDelta, KimiDeltaConfig
 from txlib.layers.embedding import TokenEmbedding
 from txlib.layers.feedforward import FeedForward, FeedForwardConfig
 from txlib.layers.latent import LatentAttention, LatentConfig
+from txlib.layers.lora import LoRAConfig, LoRALinear, add_lora, lora_layers, merge_lora
+from txlib.layers.mamba import Mamba2, Mamba2Config
 from txlib.layers.mixer import LongformerConfig
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts, Routing
 from txlib.layers.norm import LayerNorm, NormConfig, RMSNorm
@@ -35,7 +38,6 @@ from txlib.layers.position_config import (
     SkewedConfig,
     make_position,
 )
-from txlib.layers.recurrent import DeltaConfig, GatedDeltaNet, Mamba2, Mamba2Config
 
 __all__ = [
     "AlibiConfig",
@@ -48,11 +50,15 @@ __all__ = [
     "FeedForward",
     "FeedForwardConfig",
     "GatedDeltaNet",
+    "KimiDelta",
+    "KimiDeltaConfig",
     "LatentAttention",
     "LatentConfig",
     "LayerNorm",
     "LearnedConfig",
     "LearnedPosition",
+    "LoRAConfig",
+    "LoRALinear",
     "LongRotaryScaling",
     "LongformerConfig",
     "Mamba2",
@@ -77,10 +83,13 @@ __all__ = [
     "TokenEmbedding",
     "TransformerBlock",
     "YarnScaling",
+    "add_lora",
     "check_mixer",
     "fourier_features",
     "grid_positions",
+    "lora_layers",
     "make_position",
+    "merge_lora",
     "pack_weights",
     "receptive_field",
     "sinusoidal",

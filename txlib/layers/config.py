@@ -3,21 +3,20 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
 from txlib.attention import LayerContext, Mask, MechanismConfig
 from txlib.attention.config import Config
 from txlib.attention.mechanism import check_dropout
-from txlib.attention.multihead import check_heads, check_rule
+from txlib.attention.multihead import Bias, check_heads, check_scores
 from txlib.hints import did_you_mean
 from txlib.layers.feedforward import FeedForwardConfig
 from txlib.layers.moe import MixtureConfig
 from txlib.layers.norm import NormConfig
 from txlib.layers.position_config import PositionConfig, find_position
 
-Bias = bool | tuple[bool, bool, bool, bool]
 GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     **{
         name: (("attention", name),)
@@ -66,24 +65,15 @@ class AttentionConfig(Config):
     softcap: float | None = None
     sinks: bool = False
     gate: bool = False
-    qk_norm: str | None = None
+    qk_norm: Literal["layer", "rms"] | None = None
     qk_norm_whole: bool = False
     mechanism: MechanismConfig | None = None
     cross_mechanism: MechanismConfig | None = None
     mask: Mask | None = None
 
     def __post_init__(self):
-        for name in ("mechanism", "cross_mechanism"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, MechanismConfig):
-                raise TypeError(
-                    f"{name}={value!r} is no MechanismConfig, which makes a mechanism for each layer; "
-                    "give e.g. DenseConfig()"
-                )
-        if self.qk_norm not in (None, "layer", "rms"):
-            raise ValueError(f"qk_norm={self.qk_norm!r} is unknown; choose 'layer', 'rms' or None")
-        check_rule(self.mask)
         check_dropout(self.dropout, "attention_dropout")
+        check_scores(None, self.softcap, self.sinks)
 
 
 @dataclass(frozen=True)
@@ -94,6 +84,8 @@ class MixerConfig(Config):
     and returns what is added to the residual stream. It may have `new_cache()`, for what it keeps while decoding; the
     cache's length is the position of the next token. Subclasses are frozen dataclasses with a name, see `Config`.
     """
+
+    example: ClassVar[str] = "DeltaConfig()"
 
     def make(self, block: "BlockConfig", layer: LayerContext) -> nn.Module:
         """Return the module of one layer."""
@@ -122,6 +114,8 @@ class BlockConfig(Config):
             the stack. Five local layers, then a global one: `({"mask": sliding_window(512)},) * 5 + ({},)`.
     """
 
+    example: ClassVar[str] = "BlockConfig.of_sizes(d_model, heads, d_ff, …)"
+
     d_model: int
     attention: AttentionConfig
     ffn: FeedForwardConfig
@@ -135,15 +129,8 @@ class BlockConfig(Config):
     layer_pattern: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), hash=False)
 
     def __post_init__(self):
-        kinds = {"attention": AttentionConfig, "ffn": FeedForwardConfig, "norm": NormConfig}
-        for name, kind in kinds.items():
-            if not isinstance(getattr(self, name), kind):
-                raise TypeError(
-                    f"{name}={getattr(self, name)!r} is no {kind.__name__}; flat options make one: "
-                    "BlockConfig.of_sizes(d_model, heads, d_ff, …)"
-                )
         attention = self.attention
-        check_heads(self.d_model, attention.heads, attention.head_dim, attention.value_dim)
+        check_heads(self.d_model, attention.heads, attention.kv_heads, attention.head_dim, attention.value_dim)
         check_dropout(self.dropout)
         object.__setattr__(self, "layer_pattern", tuple(dict(options) for options in self.layer_pattern))
         if self.position is not None:

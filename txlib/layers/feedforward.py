@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.attention.config import Config
-from txlib.attention.mechanism import check_sizes
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,  # Vaswani et al. 2017, eq. 2
@@ -39,7 +38,8 @@ class FeedForwardConfig(Config):
 
     def __post_init__(self):
         if self.d_ff != 0:
-            check_sizes(d_ff=self.d_ff)
+            self.check_at_least_one("d_ff")
+        find_activation(self.activation)
 
     def make(self, d_model: int) -> Any:
         """Return the network; None for d_ff=0."""

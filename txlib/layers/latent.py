@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from txlib.attention import BlockSparseConfig, DenseConfig, FlashConfig, LayerContext, Mask, MaskLike
 from txlib.attention.cache import KeyValueCache
-from txlib.attention.mechanism import check_given_sizes
-from txlib.attention.multihead import check_does_not_grow, join_masks
+from txlib.attention.multihead import check_does_not_grow, four_biases, join_masks
 from txlib.layers.config import BlockConfig, MixerConfig
 from txlib.layers.norm import RMSNorm
 from txlib.layers.position_config import NoPosition
@@ -142,7 +141,7 @@ class LatentConfig(MixerConfig, name="latent"):
     rotary_dim: int | None = None
 
     def __post_init__(self):
-        check_given_sizes(rank=self.rank, query_rank=self.query_rank, rotary_dim=self.rotary_dim)
+        self.check_at_least_one("rank", "query_rank", "rotary_dim")
 
     def make(self, block: BlockConfig, layer: LayerContext) -> LatentAttention:
         """Return the layer.
@@ -166,7 +165,7 @@ class LatentConfig(MixerConfig, name="latent"):
                 "choose DenseConfig(), BlockSparseConfig() or FlashConfig()"
             )
         rotary_dim = max(2, block.head_dim // 2) if self.rotary_dim is None else self.rotary_dim
-        biases = (attention.bias,) * 4 if isinstance(attention.bias, bool) else attention.bias
+        query_bias, key_bias, _, output_bias = four_biases(attention.bias)
         return LatentAttention(
             block.d_model,
             attention.heads,
@@ -179,5 +178,5 @@ class LatentConfig(MixerConfig, name="latent"):
             rotary=position.make_rotary(rotary_dim),
             mask=attention.mask,
             scale=attention.scale,
-            bias=(biases[0], biases[1], biases[3]),
+            bias=(query_bias, key_bias, output_bias),
         )

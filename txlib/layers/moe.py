@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from txlib.attention.mechanism import check_sizes
 from txlib.layers.feedforward import FeedForward, FeedForwardConfig
 
 
@@ -46,7 +45,7 @@ class MixtureConfig(FeedForwardConfig, name="mixture"):
     normalize: bool | None = None
     balance: float = 0.01
     jitter: float = 0.0
-    router: str = "softmax"
+    router: Literal["softmax", "sigmoid"] = "softmax"
     router_bias: bool = False
     choice_bias: bool = False
     expert_groups: int = 1
@@ -57,8 +56,6 @@ class MixtureConfig(FeedForwardConfig, name="mixture"):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.router not in ("softmax", "sigmoid"):
-            raise ValueError(f"router={self.router!r} is unknown; choose 'softmax' or 'sigmoid'")
         if self.expert_groups < 1 or self.experts % self.expert_groups:
             raise ValueError(
                 f"experts={self.experts} is not divisible by expert_groups={self.expert_groups}; choose a divisor"
@@ -69,9 +66,8 @@ class MixtureConfig(FeedForwardConfig, name="mixture"):
         if not 1 <= self.top_k <= choice:
             groups = "" if choice == self.experts else f", those of top_groups={self.top_groups} groups"
             raise ValueError(f"top_k={self.top_k} must be from 1 to experts={choice}{groups}")
-        if self.shared_d_ff is not None:
-            check_sizes(shared_d_ff=self.shared_d_ff)
-        elif self.shared_gate:
+        self.check_at_least_one("shared_d_ff")
+        if self.shared_gate and self.shared_d_ff is None:
             raise ValueError("shared_gate=True needs a shared network: set shared_d_ff to its width")
         if self.capacity_factor is not None and self.capacity_factor <= 0:
             raise ValueError(f"capacity_factor={self.capacity_factor} must be above 0; None is no limit")

@@ -1,6 +1,7 @@
 """Normalization layers, which keep activations at one scale so that deep stacks train."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.attention.config import Config
-from txlib.attention.mechanism import at_least_float32
+from txlib.precision import at_least_float32
 
 
 class LayerNorm(nn.Module):
@@ -62,18 +63,13 @@ class NormConfig(Config):
         zero_centered: see `RMSNorm`.
     """
 
-    kind: str = "layer"
+    kind: Literal["layer", "rms"] = "layer"
     eps: float = 1e-5
     bias: bool = True
-    placement: str = "pre"
+    placement: Literal["pre", "post", "output", "both"] = "pre"
     zero_centered: bool = False
 
     def __post_init__(self):
-        for name, choices in ("kind", ("layer", "rms")), ("placement", ("pre", "post", "output", "both")):
-            value = getattr(self, name)
-            if value not in choices:
-                field = {"kind": "norm", "placement": "norm placement"}[name]
-                raise ValueError(f"{field}={value!r} is unknown; choose one of {', '.join(map(repr, choices))}")
         if self.zero_centered and self.kind != "rms":
             raise ValueError("zero_centered=True is for norm='rms'; leave it out")
 

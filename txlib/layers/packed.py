@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from txlib.attention import MultiHeadAttention
 from txlib.layers.block import TransformerBlock
+from txlib.layers.lora import lora_layers
 
 KINDS = ("fp16", "int8")
 
@@ -29,10 +30,12 @@ def pack_weights(model: nn.Module, weights: str) -> nn.Module:
         the same model.
 
     Raises:
-        ValueError: for an unknown kind, a packed model, one on a GPU, or a torch without FBGEMM.
+        ValueError: for an unknown kind, a packed model or one with adapters, one on a GPU, or a torch without FBGEMM.
     """
     if any(isinstance(module, PackedLinear) for module in model.modules()):
         raise ValueError("the model is packed already; load it again to pack it in another way")
+    if lora_layers(model):
+        raise ValueError("the model has adapters; merge_lora(model) before pack_weights")
     check_packing(weights, next(iter(model.parameters())).device)
     model.float()
     if getattr(model, "output", model) is None:  # tied to the embedding

@@ -299,13 +299,16 @@ class Rotary(nn.Module):
         self.head_dim, self.base, self.layout, self.scaling = head_dim, base, layout, scaling
 
     def forward(
-        self, x: Float[Tensor, "batch heads length head_dim"], offset: int = 0
+        self, x: Float[Tensor, "batch heads length head_dim"], offset: int | Int[Tensor, "length"] = 0
     ) -> Float[Tensor, "batch heads length head_dim"]:
-        """Return x with the vector at position offset + i rotated by that position's angles."""
-        length = offset + x.shape[-2]
-        if isinstance(self.scaling, LongRotaryScaling):
-            self.scaling.check_offset(offset, length)
-        rotated = self.turn(x[..., : self.width], torch.arange(offset, length, device=x.device), length)
+        """Return x with each vector rotated by the angles of its position: from `offset` on, or one for each."""
+        if isinstance(offset, Tensor):
+            rotated = self.turn(x[..., : self.width], offset)
+        else:
+            length = offset + x.shape[-2]
+            if isinstance(self.scaling, LongRotaryScaling):
+                self.scaling.check_offset(offset, length)
+            rotated = self.turn(x[..., : self.width], torch.arange(offset, length, device=x.device), length)
         return rotated if self.width == self.head_dim else torch.cat([rotated, x[..., self.width :]], dim=-1)
 
     def turn(

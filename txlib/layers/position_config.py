@@ -31,6 +31,7 @@ class PositionConfig(Config):
     on_grid: whether it supports the rows and columns of pictures.
     """
 
+    example: ClassVar[str] = "RotaryConfig()"
     causal: ClassVar[bool] = False
     shared: ClassVar[bool] = False
     on_grid: ClassVar[bool] = False

@@ -341,12 +341,12 @@ def distance(ours: Tensor, theirs: Tensor, name: str, name_there: str | None = N
     ours, theirs = ours.squeeze(), theirs.squeeze()
     choices = [theirs, theirs.transpose(0, 1)] if theirs.dim() > 2 else [theirs]
     choices = [choice[: len(ours)] if choice.dim() and ours.dim() else choice for choice in choices]
-    found = [
+    differences = [
         Difference(name, name_there, float((ours - choice).abs().max()), float(choice.abs().max()))
         for choice in choices
         if choice.shape == ours.shape and choice.numel()
     ]
-    return min(found, key=lambda difference: difference.largest, default=None)
+    return min(differences, key=lambda difference: difference.largest, default=None)
 
 
 def differs(difference: Difference, tolerance: float) -> bool:

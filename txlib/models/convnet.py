@@ -3,6 +3,7 @@
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -15,8 +16,7 @@ from txlib.models.model import Model
 from txlib.models.outputs import LabeledCall, cross_entropy
 from txlib.models.stack import ModelConfig
 
-SPATIAL = ("convolution", "attention")
-STEMS = ("small", "large")
+Spatial = Literal["convolution", "attention"]
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class ConvNetConfig(ModelConfig):
     widths: tuple[int, ...] = (16, 32, 64)
     blocks: tuple[int, ...] = (1, 1, 1)
     expansion: int = 2
-    spatial: str | tuple[str, ...] = "convolution"
+    spatial: Spatial | tuple[Spatial, ...] = "convolution"
     kernel: int = 3
     neighborhood: int = 5
     heads: int = 4
     non_local: tuple[int, ...] = ()
     form: str = "embedded_gaussian"
     subsample: bool = False
-    stem: str = "small"
+    stem: Literal["small", "large"] = "small"
 
     def __post_init__(self):
         self.check_at_least_one("labels", "channels", "expansion", "heads")
@@ -69,12 +69,8 @@ class ConvNetConfig(ModelConfig):
             )
         if min(*self.widths, *self.blocks) < 1:
             raise ValueError(f"widths={self.widths} and blocks={self.blocks} must be at least 1")
-        if not set(self.layers) <= set(SPATIAL):
-            raise ValueError(f"spatial={self.spatial!r} is unknown; choose 'convolution' or 'attention'")
         if not set(self.non_local) <= set(range(stages)):
             raise ValueError(f"non_local={self.non_local} names a stage that is not there; there are 0 to {stages - 1}")
-        if self.stem not in STEMS:
-            raise ValueError(f"stem={self.stem!r} is unknown; choose 'small' or 'large'")
 
     @property
     def layers(self) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from txlib.attention import DecoderCache, Mask, causal
 from txlib.attention.functional import soft_cap
+from txlib.attention.mechanism import check_dropout
 from txlib.layers import BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
 from txlib.layers.feedforward import dropout
 from txlib.layers.initialize import initialize
-from txlib.models.inputs import check_ids, check_labels, real_tokens, together
+from txlib.models.inputs import check_ids, check_labels, real_tokens, together, unpadded_positions
 from txlib.models.model import Model
 from txlib.models.outputs import LabeledCall, Loss, LossOutput, auxiliary_loss, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack
@@ -52,6 +53,7 @@ class GPTConfig(ModelConfig):
 
     def __post_init__(self):
         self.check_at_least_one("vocab_size", "layers", "max_length")
+        check_dropout(self.embedding_dropout or 0.0, "embedding_dropout")
         for name in ("logit_divisor", "logit_softcap"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -129,15 +131,19 @@ class GPT(Model, config=GPTConfig):
         return self.decoder(x, together(causal(), real, mask), cache=cache)
 
     def embed(
-        self, input_ids: Int[Tensor, "batch length"], attention_mask: Tensor | None = None, past: int = 0
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Tensor | None = None,
+        past: int = 0,
+        position_ids: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """Return token vectors, plus positions where the config adds them. Padding does not count as a position."""
+        """Return token vectors, plus positions where the config adds them: from `past` on, padding not counted, or
+        position_ids."""
         x = self.embedding(input_ids)
         if self.position is not None:
-            position = None  # (batch, length)
             if attention_mask is not None:
-                position = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]
-            x = self.position(x, past, position)
+                position_ids = unpadded_positions(attention_mask, past)
+            x = self.position(x, past, position_ids)
         dropout_p = self.config.embedding_dropout
         return dropout(x, self.config.block.dropout if dropout_p is None else dropout_p, self.training)
 

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from txlib.attention import Mask, padding_from_mask
+from txlib.attention.multihead import check_rule
 
 
 def check_ids(
@@ -88,19 +89,22 @@ def real_tokens(attention_mask: Int[Tensor, "batch length"] | None, shape: Seque
         shape: (batch, length) of the tokens.
 
     Raises:
-        TypeError: for a rule instead of a tensor.
+        TypeError: for anything but a tensor.
         ValueError: when the attention mask has another shape.
     """
     if attention_mask is None:
         return None
-    if isinstance(attention_mask, Mask):
-        raise TypeError(
-            f"attention_mask is a rule, {attention_mask}, and must be a tensor (batch, length) with 1 = keep; write "
-            f"mask={attention_mask}"
-        )
+    if not isinstance(attention_mask, Tensor):
+        remedy = f"; write mask={attention_mask}" if isinstance(attention_mask, Mask) else ""
+        raise TypeError(f"attention_mask={attention_mask!r:.80} must be a tensor (batch, length) with 1 = keep{remedy}")
     check_shape(attention_mask, "attention_mask", shape)
     can_check = attention_mask.device.type == "cpu" and not torch.compiler.is_compiling()
     return None if can_check and bool(attention_mask.all()) else padding_from_mask(attention_mask)
+
+
+def unpadded_positions(attention_mask: Int[Tensor, "batch total"], past: int = 0) -> Int[Tensor, "batch length"]:
+    """Return the positions of the tokens after the first `past` ones; padding does not count as a position."""
+    return (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]
 
 
 def together(*masks: Mask | None) -> Mask | None:
@@ -110,8 +114,6 @@ def together(*masks: Mask | None) -> Mask | None:
         TypeError: for anything but a `Mask`: models give their mechanisms rules, not tensors.
     """
     for mask in masks:
-        if mask is not None and not isinstance(mask, Mask):
-            called = "; call it" if callable(mask) and not isinstance(mask, Tensor) else "; wrap a rule in Mask(rule)"
-            raise TypeError(f"a model's mask is a Mask, such as sliding_window(256), got {type(mask).__name__}{called}")
+        check_rule(mask)
     rules = [mask for mask in masks if mask is not None]
     return reduce(and_, rules) if rules else None

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.models.gpt import GPT, GPTConfig
+from txlib.models.inputs import unpadded_positions
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,16 @@ class MusicTransformer(GPT, config=MusicConfig):
         self.voice = nn.Parameter(torch.randn(config.voices, config.block.d_model) * config.init_std)
 
     def embed(
-        self, input_ids: Int[Tensor, "batch length"], attention_mask: Tensor | None = None, past: int = 0
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Tensor | None = None,
+        past: int = 0,
+        position_ids: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """Return token vectors, plus those of their voices. Padding does not count as a turn."""
-        if attention_mask is None:
-            position = torch.arange(past, past + input_ids.shape[1], device=input_ids.device)  # (length,)
-        else:
-            position = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]  # (batch, length)
-        return super().embed(input_ids, attention_mask, past) + self.voice[position % self.config.voices]
+        if attention_mask is not None:
+            position_ids = unpadded_positions(attention_mask, past)
+        x = super().embed(input_ids, past=past, position_ids=position_ids)
+        if position_ids is None:
+            position_ids = torch.arange(past, past + input_ids.shape[1], device=input_ids.device)[None]
+        return x + self.voice[position_ids % self.config.voices]

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 from typing_extensions import TypeVar  # a dependency of torch; in `typing` from Python 3.13 on
 
-from txlib.attention.mechanism import at_least_float32
 from txlib.labels import IGNORE_INDEX
 from txlib.models.inputs import check_labels
+from txlib.precision import at_least_float32
 
 Loss = TypeVar("Loss", bound=Float[Tensor, ""] | None, default=Float[Tensor, ""] | None)
 Labeled = TypeVar("Labeled", covariant=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from txlib.hints import did_you_mean
+from txlib.layers.lora import lora_layers
 from txlib.layers.packed import PackedLinear
 from txlib.models.families import FAMILIES, TENSORS, Family
 from txlib.models.families.family import LAYOUTS
@@ -37,7 +38,7 @@ __all__ = ["PretrainedError", "load_pretrained", "save_pretrained"]
 
 def load_pretrained(
     source: str | Path, dtype: torch.dtype | str | None = None, device: torch.device | str | None = None
-) -> nn.Module:
+) -> Any:
     """Return the model in a folder or on the Hugging Face hub, in eval mode.
 
     Its family is config.json's `model_type`, one of `txlib.models.families.FAMILIES`, such as "llama", or "txlib" for
@@ -102,8 +103,12 @@ def save_pretrained(model: nn.Module, folder: str | Path, model_type: str | None
     needs_safetensors("save_pretrained")
     from safetensors.torch import save_file
 
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"save_pretrained(model, folder) got {model!r:.80} as the model")
     if any(isinstance(module, PackedLinear) for module in model.modules()):
         raise PretrainedError("packed weights cannot be saved; save the model before pack_weights")
+    if lora_layers(model):
+        raise PretrainedError("the model has adapters; merge_lora(model) first, or save_adapter(model, folder)")
     family = choose_family(model, model_type)
     settings, folder = family.write(model), Path(folder)
     parameters = model.state_dict()

@@ -11,7 +11,7 @@ The query of the attention decides the order and the speed: a decoder that needs
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -57,21 +57,16 @@ class Seq2SeqConfig(TranslationConfig):
     d_model: int = 256
     encoder_layers: int = 1
     decoder_layers: int = 1
-    cell: str = "gru"
+    cell: Literal["gru", "lstm"] = "gru"
     bidirectional: bool = True
-    attention: str | None = "additive"
-    order: str | None = None
+    attention: Literal["additive", "bilinear", "dot"] | None = "additive"
+    order: Literal["bahdanau", "luong"] | None = None
     input_feeding: bool = False
     dropout: float = 0.0
 
     def __post_init__(self):
         self.check_at_least_one("vocab_size", "d_model", "encoder_layers", "decoder_layers")
         self.check_special_tokens()
-        for name, choices in ("cell", CELLS), ("attention", ATTENTIONS), ("order", (None, "bahdanau", "luong")):
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(map(str, choices))}"
-                )
         if self.bidirectional and self.d_model % 2:
             raise ValueError(
                 f"d_model={self.d_model} is shared by two directions; make it even, or bidirectional=False"

@@ -7,7 +7,7 @@ and pools by a mean, a sum or a maximum. `pool` is an option of both, so that ea
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from txlib.attention import ISAB, PMA, SAB, LayerContext, MechanismConfig, padding_from_mask
 from txlib.attention.mechanism import check_dropout
-from txlib.attention.sets import FORMULAS
+from txlib.attention.sets import Formula
 from txlib.layers import BlockConfig
 from txlib.layers.feedforward import dropout
 from txlib.models.model import Model
 from txlib.models.outputs import Output, output
 from txlib.models.stack import ModelConfig
 
-POOLS = ("attention", "mean", "sum", "max")
+Pool = Literal["attention", "mean", "sum", "max"]
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class SetConfig(ModelConfig):
     d_model: int = 128
     layers: int = 3
     decoder_layers: int = 2
-    pool: str = "attention"
+    pool: Pool = "attention"
     heads: int = 4
-    formula: str = "code"
+    formula: Formula = "code"
     norm: bool = False
     mechanism: MechanismConfig | None = None
     dropout: float = 0.0
@@ -60,9 +60,6 @@ class SetConfig(ModelConfig):
         check_dropout(self.dropout)
         if self.decoder_layers < 0:
             raise ValueError(f"decoder_layers={self.decoder_layers} must be at least 0")
-        for name, choices in ("pool", POOLS), ("formula", FORMULAS):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
 
     def attention(self, *, cross: bool = True) -> dict[str, Any]:
         """Return the keyword arguments of all attention blocks."""
@@ -96,13 +93,8 @@ class DeepSetsConfig(SetConfig):
             al. 2017, eq. 4 and below); None: elements are encoded independently.
     """
 
-    pool: str = "mean"
-    equivariant: str | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.equivariant not in (None, "mean", "max"):
-            raise ValueError(f"equivariant={self.equivariant!r} is unknown; choose 'mean', 'max' or None")
+    pool: Pool = "mean"
+    equivariant: Literal["mean", "max"] | None = None
 
 
 @output

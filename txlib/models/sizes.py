@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from txlib.attention import BigBirdConfig, BlockSparseConfig, MemoryCompressedConfig, block_local, sliding_window
+from txlib.hints import did_you_mean
 from txlib.layers import BlockConfig, LongformerConfig, RotaryConfig
-from txlib.models.convnet import ConvNet, ConvNetConfig
+from txlib.models.convnet import ConvNet, ConvNetConfig, Spatial
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.perceiver import Perceiver, PerceiverConfig, PerceiverForMaskedLM, PerceiverLMConfig
@@ -262,14 +263,15 @@ the patches: from 86.4 M for B/16 to 632.4 M for H/14, pooler included, head not
 _RESNET_BLOCKS = {"26": (1, 2, 4, 1), "38": (2, 3, 5, 2), "50": (3, 4, 6, 3)}
 
 
-def _resnet(blocks: tuple[int, ...], spatial: str) -> ConvNetConfig:
+def _resnet(blocks: tuple[int, ...], attention: bool) -> ConvNetConfig:
+    spatial: Spatial = "attention" if attention else "convolution"
     widths = (64, 128, 256, 512)
     return ConvNetConfig(1000, 3, widths, blocks, expansion=4, spatial=spatial, neighborhood=7, heads=8, stem="large")
 
 
 RESNET: dict[str, ConvNetConfig] = {
-    name + end: _resnet(blocks, spatial)
-    for end, spatial in {"": "convolution", "-attention": "attention"}.items()
+    name + end: _resnet(blocks, attention=bool(end))
+    for end in ("", "-attention")
     for name, blocks in _RESNET_BLOCKS.items()
 }
 """The networks of Ramachandran et al. 2019, Table 1: ResNet-26, -38 and -50 (He et al. 2016, Table 1), and the same
@@ -316,7 +318,7 @@ def from_size(name: str) -> Sized:
     family, _, size = name.partition("-")
     if size not in TABLES.get(family, ()):
         names = [f"{family}-{size}" for family, table in TABLES.items() for size in table]
-        raise ValueError(f"size {name!r} is unknown; choose one of {', '.join(names)}")
+        raise ValueError(f"size {name!r} is unknown; choose one of {', '.join(names)}{did_you_mean(name, names)}")
     config = TABLES[family][size]
     return KINDS[type(config)](config)
 

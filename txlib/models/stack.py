@@ -28,17 +28,6 @@ class ModelConfig(Config):
         @property
         def block(self) -> BlockConfig: ...
 
-    def check_at_least_one(self, *names: str) -> None:
-        """Refuse sizes below 1; None is accepted.
-
-        Raises:
-            ValueError: naming the first.
-        """
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
-
     @classmethod
     def checked(cls: type[AnyConfig], config: Any) -> AnyConfig:
         """Return the config, if it is one of this class.

@@ -31,7 +31,7 @@ from txlib.layers.feedforward import dropout
 from txlib.layers.position import check_even
 from txlib.layers.position_config import check_two_sided
 from txlib.models.gpt import CausalLMOutput, next_token_loss
-from txlib.models.inputs import check_ids, real_tokens, together
+from txlib.models.inputs import check_ids, real_tokens, together, unpadded_positions
 from txlib.models.model import Model
 from txlib.models.outputs import LabeledCall, Loss, auxiliary_loss, output
 from txlib.models.stack import ModelConfig
@@ -406,7 +406,7 @@ class UniversalGPT(Model, config=UniversalGPTConfig):
         real = position_ids = None
         if attention_mask is not None:
             real = attention_mask.bool()[:, past:]
-            position_ids = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]  # padding does not count
+            position_ids = unpadded_positions(attention_mask, past)
         x = dropout(self.embedding(input_ids), self.config.block.dropout, self.training)
         seen = together(causal(), hidden_keys, mask)
         return self.decoder(x, seen, cache=cache, real=real, position_ids=position_ids)

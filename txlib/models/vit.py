@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -19,8 +19,6 @@ from txlib.models.inputs import together
 from txlib.models.model import Model
 from txlib.models.outputs import LabeledCall, Loss, LossOutput, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack
-
-POOLS = ("class", "mean")
 
 
 @dataclass(frozen=True)
@@ -46,13 +44,11 @@ class ViTConfig(ModelConfig):
     block: BlockConfig
     layers: int = 12
     channels: int = 3
-    pool: str = "class"
+    pool: Literal["class", "mean"] = "class"
     distillation: bool = False
 
     def __post_init__(self):
         self.check_at_least_one("patch_size", "layers", "channels")
-        if self.pool not in POOLS:
-            raise ValueError(f"pool={self.pool!r} is unknown; choose one of {', '.join(POOLS)}")
         if self.distillation and self.pool != "class":
             raise ValueError(f"distillation adds a token to the class token: pool='class', not {self.pool!r}")
         if self.block.position is None or not self.block.position.on_grid:

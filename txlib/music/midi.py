@@ -61,7 +61,7 @@ def read_midi(path: str | os.PathLike) -> Piece:
     except (EOFError, OSError, ValueError, KeyError, IndexError) as error:
         raise ValueError(f"{path} is no MIDI file that mido reads ({error or type(error).__name__})") from None
     step = file.ticks_per_beat / STEPS_PER_QUARTER
-    voices = [found for track in file.tracks if (found := notes_of(track, step, str(path)))]
+    voices = [voice for track in file.tracks if (voice := notes_of(track, step, str(path)))]
     if not voices:
         raise ValueError(f"{path} holds no notes")
     longest = max(end for notes in voices for _, end, _ in notes)

@@ -20,7 +20,7 @@ PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 GRAY = "#6b6b6b"
 SEQUENTIAL = "Blues"
-WIDEST = 9.8
+MAX_INCHES = 9.8
 """Inches: a figure that is wider cannot be read beside a page of text."""
 
 HEADLINE = 0.3
@@ -91,10 +91,10 @@ def bundle(png: bytes, alt: str) -> tuple[dict, dict]:
 def smaller(png: bytes) -> bytes:
     """The same picture in 256 colors, a third as many bytes; in all its colors where a reader would miss some."""
     picture = Image.open(BytesIO(png)).convert("RGB")
-    few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    seen = ImageChops.difference(picture, few.convert("RGB")).point(lambda change: 255 * (change > UNSEEN))
+    quantized = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    seen = ImageChops.difference(picture, quantized.convert("RGB")).point(lambda change: 255 * (change > UNSEEN))
     file = BytesIO()
-    (picture if seen.getbbox() else few).save(file, "png", optimize=True)
+    (picture if seen.getbbox() else quantized).save(file, "png", optimize=True)
     return file.getvalue()
 
 
@@ -148,7 +148,7 @@ def panels(
 def fit(
     count: int, cells: int, size: int | float, *, smallest: int | float, margin: int | float, gap: int | float
 ) -> tuple[int, int, float]:
-    """How to keep a figure of several panels within `WIDEST`: smaller cells first, then more than one row.
+    """How to keep a figure of several panels within `MAX_INCHES`: smaller cells first, then more than one row.
 
     Args:
         count: of panels. cells: across one panel.
@@ -157,7 +157,7 @@ def fit(
     Returns:
         rows and columns of panels, and the size of a cell.
     """
-    room = WIDEST - margin
+    room = MAX_INCHES - margin
     columns = min(count, max(1, int(room / (gap + smallest * cells))))
     rows = -(-count // columns)
     columns = -(-count // rows)  # rows that are equally full

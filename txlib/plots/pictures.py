@@ -41,9 +41,9 @@ def pictures(
         ValueError: when there is not one name, mark or list of arrows for each picture.
     """
     count, height, width = images.shape
-    for what, given in (("names", names), ("marks", marks), ("arrows", arrows)):
-        if given is not None and len(given) != count:
-            raise ValueError(f"{what} holds {len(given)} entries for {count} pictures: give one for each")
+    for what, values in (("names", names), ("marks", marks), ("arrows", arrows)):
+        if values is not None and len(values) != count:
+            raise ValueError(f"{what} holds {len(values)} entries for {count} pictures: give one for each")
     with drawing():
         down, across, _ = fit(count, 1, size, smallest=size, margin=0.2, gap=0.1)
         if columns is not None:

@@ -22,13 +22,13 @@ def tokens(rows: Mapping[str, Sequence[str]], *, title: str, alt: str) -> Pictur
     widths = [sum(CHARACTER * len(token) + GAP + INSIDE for token in row) for row in rows.values()]
     with drawing():
         figure, (axes,) = panels(width=max([*widths, 3.0]) + 1.9, height=ROW * len(rows) + 0.55)
-        for place, (name, row) in enumerate(rows.items()):
-            axes.text(-0.12, -place * ROW, name, ha="right", va="center", color=GRAY)
+        for row_index, (name, row) in enumerate(rows.items()):
+            axes.text(-0.12, -row_index * ROW, name, ha="right", va="center", color=GRAY)
             left = 0.0
             for i, token in enumerate(row):
                 width = CHARACTER * len(token) + INSIDE
                 box = FancyBboxPatch(
-                    (left, -place * ROW - 0.14),
+                    (left, -row_index * ROW - 0.14),
                     width,
                     0.28,
                     "round,pad=0,rounding_size=0.05",
@@ -38,7 +38,7 @@ def tokens(rows: Mapping[str, Sequence[str]], *, title: str, alt: str) -> Pictur
                 axes.add_patch(box)
                 axes.text(
                     left + width / 2,
-                    -place * ROW,
+                    -row_index * ROW,
                     token.replace(" ", "▁"),
                     ha="center",
                     va="center",

@@ -58,10 +58,10 @@ class LogTicks(Locator):
         ticks = _between(low, high, [step * float(base) ** power for power in range(first, last + 1) for step in steps])
         if len(ticks) < 3:
             return _between(low, high, [*MaxNLocator(nbins=5, steps=ROUND).tick_values(low, high)])
-        apart = 1
+        step = 1
         while len(ticks) > MOST:
-            powers = range(first - first % apart, last + 1, apart)  # 1 is among them, if it is on the axis
-            ticks, apart = _between(low, high, [float(base) ** power for power in powers]), apart + 1
+            powers = range(first - first % step, last + 1, step)  # 1 is among them, if it is on the axis
+            ticks, step = _between(low, high, [float(base) ** power for power in powers]), step + 1
         return ticks
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from txlib.data import BatchDict, Splits, model_folder
 from txlib.labels import IGNORE_INDEX
+from txlib.layers import LoRAConfig, add_lora, merge_lora
 from txlib.layers.initialize import initialize
 from txlib.models.encoder import Encoder
 from txlib.models.pretrained import load_pretrained
@@ -34,7 +35,8 @@ class FineTuning(Recipe[Splits, nn.Module]):
         "reviews", "reviews: liked or not; pairs: same verse or not; spans: find an answer; tags: find names."
     )
     source: str | None = option(None, "For spans: shakespeare or xquad; for tags: shakespeare or wikigold.")
-    lr: float = option(1e-4, "The peak learning rate.")
+    lora: int = option(0, "Train adapters of this rank beside queries and values, and the last layer, not all weights.")
+    lr: float | None = option(None, "The peak learning rate; by default 1e-4, with adapters 1e-3.")
 
     default_minutes = 5.0
 
@@ -44,9 +46,8 @@ class FineTuning(Recipe[Splits, nn.Module]):
 
     @property
     def training(self) -> TrainConfig:
-        return TrainConfig(
-            precision="auto", lr=self.lr, weight_decay=0.01, warmup=50, checkpoint_every=200, seed=self.seed
-        )
+        lr = self.lr or (1e-3 if self.lora else 1e-4)
+        return TrainConfig(precision="auto", lr=lr, weight_decay=0.01, warmup=50, checkpoint_every=200, seed=self.seed)
 
     @property
     def kind(self) -> type[Task]:
@@ -54,6 +55,8 @@ class FineTuning(Recipe[Splits, nn.Module]):
 
     def check(self) -> None:
         super().check()
+        if self.lora:
+            LoRAConfig(self.lora)
         if self.source is not None and self.source not in self.kind.sources:
             raise ValueError(f"source {self.source!r} is none of {self.task}; choose {' or '.join(self.kind.sources)}")
         _ = self.folder
@@ -84,7 +87,12 @@ class FineTuning(Recipe[Splits, nn.Module]):
         return self.kind(Reader(tokenizer, min(LONGEST, self.encoder.config.max_length)), splits)
 
     def make_model(self, splits: Splits, tokenizer: Tokenizer) -> nn.Module:
-        return self.make_task(splits, tokenizer).make(self.encoder.config, self.encoder)
+        model = self.make_task(splits, tokenizer).make(self.encoder.config, self.encoder)
+        if self.lora:
+            add_lora(self.encoder, LoRAConfig(self.lora))
+            if self.encoder.pooler is not None:
+                self.encoder.pooler.requires_grad_(True)  # it may be new
+        return model
 
     def make_batches(
         self, splits: Splits, tokenizer: Tokenizer, part: str = "train"
@@ -101,6 +109,8 @@ class FineTuning(Recipe[Splits, nn.Module]):
         self, model: nn.Module, splits: Splits, tokenizer: Tokenizer, loss: float, show: Show
     ) -> dict[str, Any]:
         task = self.make_task(splits, tokenizer)
+        if self.lora:
+            merge_lora(model)  # so that the saved model is a BERT like any other
         baseline = task.score(task.baseline())
         return {
             "source": self.source or self.kind.sources[0],

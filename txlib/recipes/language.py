@@ -32,7 +32,8 @@ SOURCES = ("shakespeare", "tinyshakespeare")
 TOKENS = ("characters", "bpe")
 
 
-def _llama(d_model: int, heads: int, d_ff: int, dropout: float = 0.0) -> BlockConfig:
+def llama(d_model: int, heads: int, d_ff: int, dropout: float = 0.0) -> BlockConfig:
+    """Return the config of a Llama's block."""
     return BlockConfig.of_sizes(
         d_model=d_model,
         heads=heads,
@@ -51,7 +52,7 @@ _LONG = replace(_MUON, lr=3e-3)
 
 PRESETS: dict[str, Preset] = {
     "small": Preset(
-        block=_llama(128, 4, 328),
+        block=llama(128, 4, 328),
         layers=4,
         vocab_size=1_024,
         batch_size=32 * 64,
@@ -60,7 +61,7 @@ PRESETS: dict[str, Preset] = {
         minutes=2.3,
     ),
     "medium": Preset(
-        block=_llama(256, 4, 688, 0.1),
+        block=llama(256, 4, 688, 0.1),
         layers=6,
         vocab_size=2_048,
         batch_size=16 * 256,
@@ -69,7 +70,7 @@ PRESETS: dict[str, Preset] = {
         minutes=30.0,
     ),
     "large": Preset(
-        block=_llama(384, 6, 1024, 0.2),
+        block=llama(384, 6, 1024, 0.2),
         layers=6,
         vocab_size=4_096,
         batch_size=64 * 256,
@@ -194,7 +195,14 @@ def window_loss(model: GPT, windows: Int[Tensor, "batch length"]) -> tuple[Float
 
     While training, `auxiliary_loss` is added.
     """
-    hidden, labels = model.decode(windows[:, :-1].clamp(min=0)), windows[:, 1:]
+    return labeled_loss(model, windows.clamp(min=0), windows)
+
+
+def labeled_loss(
+    model: GPT, input_ids: Int[Tensor, "batch length"], labels: Int[Tensor, "batch length"]
+) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+    """The loss of each token but the first where `labels` are not -100, summed, and how many they are."""
+    hidden, labels = model.decode(input_ids[:, :-1]), labels[:, 1:]
     if model.config.logit_softcap is None:  # which needs all logits at once
         divisor = model.config.logit_divisor
         hidden = hidden if divisor == 1 else hidden / divisor

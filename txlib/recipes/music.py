@@ -124,8 +124,8 @@ class Music(Recipe[Splits, MusicTransformer]):
         for name, chain.order in ORDERS.items():
             losses[name] = loss_of(chain.token_losses, splits.test)
         return {
-            "nats_per_token": {name: each.per_token for name, each in losses.items()},
-            "nats_per_note": {name: each.per_note for name, each in losses.items()},
+            "nats_per_token": {name: loss.per_token for name, loss in losses.items()},
+            "nats_per_note": {name: loss.per_note for name, loss in losses.items()},
         }
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
@@ -259,6 +259,6 @@ def loss_of(losses: Callable[[Sequence[int]], Tensor], pieces: Iterable[Piece]) 
     """
     nats, tokens, notes = 0.0, 0, 0
     for piece in pieces:
-        each = losses(_GRID.encode(piece))
-        nats, tokens, notes = nats + float(each.sum()), tokens + len(each), notes + int(piece.onset.sum())
+        loss = losses(_GRID.encode(piece))
+        nats, tokens, notes = nats + float(loss.sum()), tokens + len(loss), notes + int(piece.onset.sum())
     return PieceLoss(nats, tokens, notes)

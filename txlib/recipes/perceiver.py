@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from txlib.data import BatchDict, LazyDataset, PictureSplits, Splits, batches_by_length, digits, pad, verses
+from txlib.data import BatchDict, LazyDataset, Splits, batches_by_length, digits, pad, verses
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.models import PerceiverClassifier, PerceiverClassifierConfig
@@ -37,7 +37,7 @@ PRESETS: dict[str, Preset] = {
 class Sources(NamedTuple):
     """Both data sets."""
 
-    digits: PictureSplits
+    digits: Splits
     verses: Splits
 
 
@@ -93,14 +93,14 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
         pictures, pairs = getattr(splits.digits, part), getattr(splits.verses, part)
         modern = torch.arange(len(pairs)) % 2  # of each pair one side, in turns
         texts = [pair[side] for pair, side in zip(pairs, modern.tolist(), strict=True)]
-        ids = [each[: self.chosen.context] for each in tokenizer.encode_batch(texts, special_tokens=False)]
+        ids = [row[: self.chosen.context] for row in tokenizer.encode_batch(texts, special_tokens=False)]
         size = self.chosen.batch_size
 
         def plan(epoch: int) -> list[Rows]:
             """Of each batch, which digits and which verses."""
             rng = random.Random(f"{self.seed} {epoch}")
             every, step = range(len(pictures)), size // PIXELS
-            verse_batches = batches_by_length([len(each) for each in ids], size, seed=self.seed, epoch=epoch)
+            verse_batches = batches_by_length([len(row) for row in ids], size, seed=self.seed, epoch=epoch)
             rounds = 1  # through the digits: as many batches of them as of verses, where both are trained on
             if self.data == "both" and part == "train":
                 rounds = -(-len(verse_batches) * step // len(pictures))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from torch import Tensor, nn
@@ -9,13 +10,16 @@ from torch import Tensor, nn
 from txlib.devices import to_device
 from txlib.hints import did_you_mean
 from txlib.layers import BlockConfig
+from txlib.models.pretrained import save_pretrained
 from txlib.text import Tokenizer
-from txlib.training import TrainConfig
+from txlib.training import Progress, TrainConfig
 
 Entry = TypeVar("Entry")
 Data = TypeVar("Data")
 Model = TypeVar("Model", bound=nn.Module)
 Show = Callable[[Sequence, str], Iterable]  # iterates over items, with a progress bar of that title
+
+TOKENIZER = "tokenizer.json"  # in a model's folder, and in a run's
 
 RECIPES: dict[str, type["Recipe"]] = {}
 """By command, e.g. "train bert": every subclass of `Recipe` that names a command of its own."""
@@ -86,10 +90,12 @@ class Recipe(_Options, Generic[Data, Model]):
     command: the words after `txlib`, e.g. "train bert", "train" and the class's name by default. Naming it registers
     the recipe in `RECIPES`.
     presets: by name.
+    stages: recipes with the same options that `run` goes through instead, each from the weights of the one before.
     """
 
     command: ClassVar[str] = ""
     presets: ClassVar[Mapping[str, Preset]] = {}
+    stages: "ClassVar[tuple[type[Recipe], ...]]" = ()
 
     seed: int = option(0, "Where the random numbers start.")
 
@@ -171,6 +177,9 @@ class Recipe(_Options, Generic[Data, Model]):
 
         return mean_loss
 
+    def watch(self, progress: Progress) -> None:
+        """Raise a ValueError when training has gone wrong, before a checkpoint is written; called after each step."""
+
     def measure(self, model: Model, splits: Data, tokenizer: Any, loss: float, show: Show) -> dict[str, Any]:
         """Return how good the trained model is, by name: `run` prints the numbers, and writes all to `result.json`.
 
@@ -178,6 +187,12 @@ class Recipe(_Options, Generic[Data, Model]):
             loss: of the last validation, which `run` adds.
         """
         return {}
+
+    def save(self, model: Model, tokenizer: Any, folder: Path) -> None:
+        """Write what is needed to use the trained model."""
+        save_pretrained(model, folder)
+        if tokenizer is not None:
+            tokenizer.save(folder / TOKENIZER)
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
         """Return what to print after the numbers: what explains them, and a command to continue with."""

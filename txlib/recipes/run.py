@@ -2,9 +2,10 @@
 a finished one extended.
 """
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,30 +13,33 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from txlib.hints import did_you_mean
-from txlib.models.pretrained import load_pretrained, save_pretrained
+from txlib.models.pretrained import load_pretrained
 from txlib.models.sizes import parameters
-from txlib.recipes.recipe import Recipe
+from txlib.recipes.recipe import TOKENIZER, Recipe
+from txlib.recipes.settings import (
+    check_options,
+    extended_settings,
+    last_progress,
+    new_settings,
+    require_new,
+    save_settings,
+    stored_settings,
+)
 from txlib.text import Tokenizer, load_tokenizer
-from txlib.training import CheckpointError, Progress, TrainConfig, train
+from txlib.training import Progress, TrainConfig, train
 from txlib.training.blocks import blocks_of, check_fp8
 from txlib.training.checkpoints import (
     Checkpoints,
     atomic_directory,
-    check_folder,
     load_weights,
     read_json,
     run_lock,
-    verify,
     write_json,
 )
-from txlib.training.config import check_length
+from txlib.training.config import Compile
 from txlib.training.distributed import DistributedContext, data_parallel_group
 from txlib.training.log import show_progress
 from txlib.training.memory import training_memory
-
-TOKENIZER = "tokenizer.json"  # in a model's folder, and in a run's
-REQUIRED = ("make_model", "make_batches", "loss")  # methods of every recipe
 
 
 def run(
@@ -50,7 +54,7 @@ def run(
     start_from: Path | str | None = None,
     parallel: str = "ddp",
     precision: str = "auto",
-    compile: bool | str = False,
+    compile: Compile = False,
     checkpoint_activations: str = "none",
     profile: bool = False,
     quiet: bool = False,
@@ -98,13 +102,17 @@ def run(
     else:
         settings = new_settings(kind, out, options, minutes, steps, source)
     recipe = kind(**settings["options"])
-    config = replace(
-        recipe.training,
-        parallel=parallel,
-        precision=recipe.training.precision if precision == "auto" else precision,
-        compile=compile,
-        checkpoint_activations=checkpoint_activations,
-    )
+    changes: dict[str, Any] = {
+        "parallel": parallel,
+        "compile": compile,
+        "checkpoint_activations": checkpoint_activations,
+    }
+    if recipe.stages:
+        common = changes | {"precision": precision, "device": device, "profile": profile, "quiet": quiet}
+        return run_stages(recipe, out, settings, context, **common)
+    if precision != "auto":
+        changes["precision"] = precision
+    config = replace(recipe.training, **changes)
     return Run(recipe, config, out, settings, torch.device(device), context, quiet).execute(profile=profile)
 
 
@@ -147,7 +155,7 @@ class Run:
                     self.out.mkdir(parents=True, exist_ok=True)
                     stack.enter_context(run_lock(self.out))
                     require_new(self.out)
-                self.save_settings(setup.tokenizer)
+                save_settings(self.out, self.settings, setup.tokenizer)
                 self.context.barrier()
             step = last_progress(self.out).step  # 0 if it was killed before its first checkpoint
             progress = train(
@@ -161,6 +169,7 @@ class Run:
                 resume=step > 0,
                 extend=0 < step == self.settings.get("extended_from"),
                 validate=self.recipe.make_validation(setup.splits, setup.tokenizer),
+                watch=self.recipe.watch,
                 quiet=self.quiet,
                 profile=profile,
             )
@@ -223,16 +232,6 @@ class Run:
         if not self.quiet:
             print(f"Memory that training takes, at least:\n{memory}\n", flush=True)
 
-    def save_settings(self, tokenizer: Tokenizer | None) -> None:
-        """Write `run/`, how the run was started, unless it says so already."""
-        path = self.out / "run" / "settings.json"
-        if path.exists() and read_json(path) == self.settings:
-            return
-        with atomic_directory(self.out / "run", checksums=True) as folder:
-            write_json(folder / "settings.json", self.settings)
-            if tokenizer is not None:
-                tokenizer.save(folder / TOKENIZER)
-
     def evaluate(self, setup: Setup, progress: Progress) -> dict[str, Any]:
         """Measure the trained model, print the numbers, write `model/`, and return the result."""
         loss = progress.validation[-1][1]
@@ -246,11 +245,56 @@ class Run:
         if self.context.is_distributed:
             result |= {"processes": self.context.world_size, "parallel": self.config.parallel}
         with atomic_directory(self.out / "model") as folder:
-            save_pretrained(setup.model, folder)
-            if setup.tokenizer is not None:
-                setup.tokenizer.save(folder / TOKENIZER)
+            self.recipe.save(setup.model, setup.tokenizer, folder)
             write_json(folder / "result.json", result)
         return result
+
+
+def run_stages(
+    recipe: Recipe, out: Path, settings: dict[str, Any], context: DistributedContext, **common: Any
+) -> dict[str, Any]:
+    """Run a recipe's stages, each in a folder of its own in `out`, and skip those that are finished. The last one's
+    model is that of the run.
+
+    Args:
+        settings: how the run is started: all its minutes, which the stages share like their own; or each one's steps.
+        common: other arguments of `run`.
+    """
+    if context.is_main:
+        out.mkdir(parents=True, exist_ok=True)
+        save_settings(out, settings)
+        context.barrier()
+    options, steps = settings["options"], settings["steps"]
+    lengths = [stage(**options).default_minutes for stage in recipe.stages]
+    before, results = settings["start_from"], {}
+    with run_lock(out) if context.is_main else nullcontext():
+        for number, (stage, share) in enumerate(zip(recipe.stages, lengths, strict=True), start=1):
+            name = stage.command.removeprefix(f"{recipe.command}-")
+            folder = out / f"{number}-{name}"
+            if not (folder / "model").is_dir():
+                if context.is_main and not common["quiet"]:
+                    print(f"Stage {number} of {len(lengths)}: {name}", flush=True)
+                minutes = settings["minutes"] and settings["minutes"] * share / sum(lengths)
+                begun = (folder / "run").is_dir()
+                run(stage, folder, minutes=minutes, steps=steps, resume=begun, start_from=before, **common, **options)
+            before = folder
+            if context.is_main:
+                results[name] = read_json(folder / "model" / "result.json") | {"curve": curve(folder)}
+        if not context.is_main:
+            return {}
+        result = {**results[name], "recipe": recipe.command, "stages": results}
+        with atomic_directory(out / "model") as model:
+            shutil.copytree(folder / "model", model, dirs_exist_ok=True)
+            write_json(model / "result.json", result)
+    return result
+
+
+def curve(out: Path, points: int = 50) -> dict[str, list]:
+    """Return the loss of a run, as means of as many steps as give at most so many points."""
+    losses = last_progress(out).losses
+    width = -(-len(losses) // points)
+    ends = range(width, len(losses) + 1, width)
+    return {"step": list(ends), "loss": [round(sum(losses[end - width : end]) / width, 4) for end in ends]}
 
 
 def score_table(scores: Mapping[str, Any]) -> str:
@@ -261,106 +305,6 @@ def score_table(scores: Mapping[str, Any]) -> str:
         numbers |= {f"{name} {part}".replace("_", " ").strip(): n for part, n in parts if isinstance(n, int | float)}
     width = max(map(len, numbers))
     return "\n".join(f"{name:{width}}  {n:{',' if isinstance(n, int) else '.3f'}}" for name, n in numbers.items())
-
-
-def check_options(kind: type[Recipe], options: Mapping[str, Any]) -> None:
-    """Raise a ValueError for an option that the recipe does not have, and for a recipe that lacks a method."""
-    missing = [name for name in REQUIRED if getattr(kind, name) is getattr(Recipe, name)]
-    if missing:
-        raise ValueError(f"{kind.__name__} lacks {' and '.join(missing)}; define what every recipe needs")
-    names = [field.name for field in fields(kind)]
-    for name in options:
-        if name not in names:
-            raise ValueError(
-                f"{kind.__name__} has no option {name!r}; it has {', '.join(names)}{did_you_mean(name, names)}"
-            )
-
-
-def new_settings(
-    kind: type[Recipe],
-    out: Path,
-    options: Mapping[str, Any],
-    minutes: float | None,
-    steps: int | None,
-    start_from: str | None,
-) -> dict[str, Any]:
-    """Return everything that a new run is started with, checked before anything slow.
-
-    Raises:
-        ValueError: for wrong options, no length, a folder that cannot be a new run's, and one to start from that holds
-            no model.
-    """
-    recipe = kind(**options)
-    recipe.check()
-    minutes = recipe.default_minutes if minutes is None and steps is None else minutes
-    check_length(steps, minutes)
-    check_folder(out)
-    require_new(out)
-    if start_from is not None and not (Path(start_from) / "model").is_dir():
-        raise ValueError(f"{start_from} holds no finished run to start from; give a run's folder with model/ in it")
-    return {
-        "recipe": kind.command,
-        "options": asdict(recipe),
-        "minutes": minutes,
-        "steps": steps,
-        "start_from": start_from,
-        "extended_from": None,
-    }
-
-
-def extended_settings(
-    kind: type[Recipe], out: Path, repeated: Mapping[str, Any], minutes: float | None, steps: int | None
-) -> dict[str, Any]:
-    """Return what the run in a folder was started with, its new length, and the step from which that counts.
-
-    Raises:
-        CheckpointError, ValueError: as `stored_settings`, and when the run is already longer.
-    """
-    if minutes is None and steps is None:
-        raise ValueError(f"{out} can only be extended to a longer run; give the new steps or minutes, in all")
-    check_length(steps, minutes)
-    settings, progress = stored_settings(kind, out, repeated), last_progress(out)
-    progress.check_extension(out, steps, minutes)
-    return settings | {"minutes": minutes, "steps": steps, "extended_from": progress.step}
-
-
-def last_progress(out: Path) -> Progress:
-    """Return how far the newest checkpoint of a run is; at step 0 if there is none."""
-    paths = Checkpoints(out / "checkpoints").all()
-    return Progress.from_json(read_json(paths[-1] / "state.json")["progress"]) if paths else Progress()
-
-
-def stored_settings(kind: type[Recipe], out: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the run in a folder was started with.
-
-    Args:
-        repeated: options that the caller names again; None: not named.
-
-    Raises:
-        CheckpointError: there is no run, or it is damaged, or an older txlib's.
-        ValueError: it is another recipe's, or was started with other options.
-    """
-    if not (out / "run").is_dir():
-        raise CheckpointError(f"{out} holds no run to resume; start one without resume")
-    settings = read_json(out / "run" / "settings.json")
-    command, options = settings.get("recipe", kind.command), settings.get("options", {})
-    if command != kind.command:
-        raise ValueError(f"{out} holds a run of `txlib {command}`, not of `txlib {kind.command}`")
-    if options.keys() != {field.name for field in fields(kind)}:
-        raise CheckpointError(f"{out} was started by another version of txlib; finish it with that, or start anew")
-    verify(out / "run")
-    stored = {**options, **{name: settings[name] for name in ("minutes", "steps", "start_from")}}
-    changed = [name for name, value in repeated.items() if value is not None and value != stored[name]]
-    if changed:
-        then, now = (", ".join(f"{name}={values[name]}" for name in changed) for values in (stored, repeated))
-        raise ValueError(f"{out} was started with {then}, not {now}: leave that out to go on, or start another run")
-    return settings
-
-
-def require_new(out: Path) -> None:
-    """Raise a ValueError for a folder that already holds a run."""
-    if (out / "run").exists():
-        raise ValueError(f"{out} already holds a run; resume it (--resume), delete it, or choose another folder")
 
 
 def largest_inputs(recipe: Recipe, batches: Callable[[int], Iterable[Any]]) -> tuple[dict[str, Tensor], int]:

@@ -19,7 +19,7 @@ from txlib.data import (
     BatchDict,
     LazyDataset,
     Mixture,
-    PictureSplits,
+    Splits,
     clustered_points,
     digits,
     fit_mixture,
@@ -111,7 +111,7 @@ class Task:
     score: ClassVar[tuple[str, bool]]
     about: ClassVar[str]
 
-    def __init__(self, clusters: int, splits: PictureSplits | None = None):
+    def __init__(self, clusters: int, splits: Splits | None = None):
         self.clusters, self.splits = clusters, splits
 
     def batches(self, part: str, size: int, seed: int) -> Callable[[int], Sequence[BatchDict]]:
@@ -120,7 +120,7 @@ class Task:
 
         def epoch(number_of_epoch: int) -> Sequence[BatchDict]:
             seeds = random.Random(f"{seed} {part} {number_of_epoch}")
-            return LazyDataset([seeds.getrandbits(48) for _ in range(number)], lambda each: self.draw(size, each))
+            return LazyDataset([seeds.getrandbits(48) for _ in range(number)], lambda seed: self.draw(size, seed))
 
         return epoch
 
@@ -184,7 +184,7 @@ class Clusters(Task):
             "true_log_likelihood": Mixture(batch["weights"], batch["means"], batch["deviations"]),
         }
         count = int(mask.sum())
-        return {name: (float(each.log_likelihood(points, mask).sum()), count) for name, each in mixtures.items()}
+        return {name: (float(mixture.log_likelihood(points, mask).sum()), count) for name, mixture in mixtures.items()}
 
 
 class Digits(Task):
@@ -227,7 +227,7 @@ class Digits(Task):
 TASKS: dict[str, type[Task]] = {"max": LargestNumber, "clusters": Clusters, "digits": Digits}
 
 
-class Sets(Recipe[PictureSplits | None, SetModel]):
+class Sets(Recipe[Splits | None, SetModel]):
     """Train a model that reads sets: a Set Transformer, or Deep Sets."""
 
     command = "train sets"
@@ -262,17 +262,17 @@ class Sets(Recipe[PictureSplits | None, SetModel]):
                 "or more"
             )
 
-    def load(self) -> PictureSplits | None:
+    def load(self) -> Splits | None:
         return digits() if self.task == "digits" else None
 
-    def make_task(self, splits: PictureSplits | None) -> Task:
+    def make_task(self, splits: Splits | None) -> Task:
         return TASKS[self.task](self.clusters, splits)
 
-    def make_model(self, splits: PictureSplits | None, tokenizer: None) -> SetModel:
+    def make_model(self, splits: Splits | None, tokenizer: None) -> SetModel:
         return make_model(self.model, self.chosen, self.make_task(splits), self.outputs)
 
     def make_batches(
-        self, splits: PictureSplits | None, tokenizer: None, part: str = "train"
+        self, splits: Splits | None, tokenizer: None, part: str = "train"
     ) -> Callable[[int], Sequence[BatchDict]]:
         task = self.make_task(splits)
         return task.batches(part, self.chosen.batch_size or task.batch, self.seed)
@@ -285,7 +285,7 @@ class Sets(Recipe[PictureSplits | None, SetModel]):
 
     @torch.no_grad()
     def measure(
-        self, model: SetModel, splits: PictureSplits | None, tokenizer: None, loss: float, show: Show
+        self, model: SetModel, splits: Splits | None, tokenizer: None, loss: float, show: Show
     ) -> dict[str, Any]:
         task, device = self.make_task(splits), next(model.parameters()).device
         sums: dict[str, tuple[float, int]] = {}

@@ -272,9 +272,9 @@ def answer(
     results: list[Any] = [None] * len(examples)
     groups = batches_by_length(lengths, max(max_tokens, task.reader.longest), shuffle=False)
     for group in show(groups, "answering"):
-        some = [encoded[index] for index in group]
-        inputs = collate([one._replace(labels={}) for one in some], task.reader.padding).to(device)
-        answers = task.answers(model(**inputs), some, [examples[index] for index in group])
-        for index, one in zip(group, answers, strict=True):
-            results[index] = one
+        batch = [encoded[index] for index in group]
+        inputs = collate([one._replace(labels={}) for one in batch], task.reader.padding).to(device)
+        answers = task.answers(model(**inputs), batch, [examples[index] for index in group])
+        for index, answer in zip(group, answers, strict=True):
+            results[index] = answer
     return results

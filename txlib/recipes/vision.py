@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.data import BatchDict, LazyDataset, Pictures, PictureSplits, digits, fashion
+from txlib.data import BatchDict, LazyDataset, Pictures, Splits, digits, fashion
 from txlib.layers import BlockConfig
 from txlib.models.convnet import ConvNet, ConvNetConfig
 from txlib.models.sizes import forward_flops, nearest_width
@@ -40,7 +40,7 @@ PRESETS = {
 }
 """`tiny` (0.14 million parameters on clothes) is for a lesson, `small` (1.2 million) for a laptop."""
 
-DATA: dict[str, Callable[[], PictureSplits]] = {
+DATA: dict[str, Callable[[], Splits]] = {
     "digits": digits,
     "fashion": fashion,
     "fashion-mnist": lambda: fashion(whole=True),
@@ -83,7 +83,7 @@ USUAL = {"digits": "shift,erase"}  # a digit in a mirror is none; elsewhere all 
 ALL = ",".join(VARIATIONS)
 
 
-class Vision(Recipe[PictureSplits, nn.Module]):
+class Vision(Recipe[Splits, nn.Module]):
     """Train a model that says what pictures show, and measure its accuracy."""
 
     command = "train vision"
@@ -121,15 +121,15 @@ class Vision(Recipe[PictureSplits, nn.Module]):
         if self.pictures is not None and self.pictures < 1:
             raise ValueError(f"pictures={self.pictures} must be at least 1")
 
-    def load(self) -> PictureSplits:
+    def load(self) -> Splits:
         splits = DATA[self.data]()
         return splits._replace(train=splits.train[: self.pictures])
 
-    def make_model(self, splits: PictureSplits, tokenizer: None) -> nn.Module:
+    def make_model(self, splits: Splits, tokenizer: None) -> nn.Module:
         return MODELS[self.model].make(self.chosen, splits.train)
 
     def make_batches(
-        self, splits: PictureSplits, tokenizer: None, part: str = "train"
+        self, splits: Splits, tokenizer: None, part: str = "train"
     ) -> Callable[[int], Sequence[BatchDict]]:
         pictures: Pictures = getattr(splits, part)
         if part != "train":
@@ -144,9 +144,7 @@ class Vision(Recipe[PictureSplits, nn.Module]):
         return F.cross_entropy(logits, batch["labels"], reduction="sum"), len(logits)
 
     @torch.no_grad()
-    def measure(
-        self, model: nn.Module, splits: PictureSplits, tokenizer: None, loss: float, show: Show
-    ) -> dict[str, Any]:
+    def measure(self, model: nn.Module, splits: Splits, tokenizer: None, loss: float, show: Show) -> dict[str, Any]:
         device, predicted, nearest = next(model.parameters()).device, [], []
         for batch in show(self.make_batches(splits, None, "test")(0), "measuring"):
             predicted.append(model(batch["pixel_values"].to(device)).logits.argmax(dim=-1).cpu())

@@ -145,7 +145,7 @@ def tokenizer_json(
     ]
     cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    own = pattern == GPT2_PATTERN
+    is_gpt2 = pattern == GPT2_PATTERN
     ids = {to_letters(token): token_id for token, token_id in tokens.items()}
     if clash := ids.keys() & special_tokens.keys():
         raise ValueError(f"the special token {min(clash)!r} reads in the file like another token; rename it to save it")
@@ -157,7 +157,7 @@ def tokenizer_json(
         "added_tokens": special,
         "normalizer": None,
         "pre_tokenizer": {**byte_level, "use_regex": True}
-        if own
+        if is_gpt2
         else {"type": "Sequence", "pretokenizers": [cut, byte_level]},
         "post_processor": None,
         "decoder": {**byte_level, "use_regex": True},

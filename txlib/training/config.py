@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -12,6 +12,8 @@ from txlib.training.blocks import check_policy
 from txlib.training.distributed import ENGINES
 from txlib.training.schedules import inverse_sqrt, warmup_cosine, warmup_linear
 
+Precision = Literal["auto", "fp32", "bf16", "fp8"]
+Compile = bool | Literal["reduce-overhead"]
 CHANGEABLE_ON_RESUME = ("checkpoint_every", "validate_every", "compile", "checkpoint_activations", "parallel")
 
 
@@ -41,12 +43,12 @@ class TrainConfig(FieldHints):
     lr: float = 1e-3
     muon_lr: float | None = None
     weight_decay: float = 0.0
-    schedule: str = "linear"
+    schedule: Literal["linear", "cosine", "inverse_sqrt"] = "linear"
     warmup: int = 40
     clip: float | None = 1.0
     accumulate: int = 1
-    precision: str = "fp32"
-    compile: bool | str = False
+    precision: Precision = "fp32"
+    compile: Compile = False
     checkpoint_activations: str = "none"
     average: float | None = None
     checkpoint_every: int | None = None
@@ -55,16 +57,10 @@ class TrainConfig(FieldHints):
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("lr", "warmup", "accumulate", "checkpoint_every", "validate_every"):
+        for name in ("lr", "warmup", "clip", "accumulate", "checkpoint_every", "validate_every"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be more than 0")
-        if self.schedule not in ("linear", "cosine", "inverse_sqrt"):
-            raise ValueError(f"schedule={self.schedule!r} is unknown; choose 'linear', 'cosine' or 'inverse_sqrt'")
-        if self.precision not in ("auto", "fp32", "bf16", "fp8"):
-            raise ValueError(f"precision={self.precision!r} is unknown; choose 'auto', 'fp32', 'bf16' or 'fp8'")
-        if self.compile not in (False, True, "reduce-overhead"):
-            raise ValueError(f"compile={self.compile!r} is unknown; choose False, True or 'reduce-overhead'")
         check_policy(self.checkpoint_activations)
         if self.parallel not in ENGINES:
             raise ValueError(f"parallel={self.parallel!r} is unknown; choose {' or '.join(map(repr, ENGINES))}")

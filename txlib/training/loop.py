@@ -26,6 +26,7 @@ def train(
     start_from: Path | str | None = None,
     optimizer: Optimizer | MakeOptimizer | None = None,
     validate: Callable[[nn.Module], float] | None = None,
+    watch: Callable[[Progress], object] | None = None,
     quiet: bool = False,
     tensorboard: bool = False,
     profile: bool = False,
@@ -60,6 +61,8 @@ def train(
             a function.
         validate: returns a number to watch, such as the loss on other data; called with averaged weights if there are
             any.
+        watch: called after each step with the progress, before a checkpoint is written; it may raise an error, which
+            ends the run.
         quiet: no progress bar.
         tensorboard: also write events for TensorBoard into `out`.
         profile: print where the time of a few steps goes, with a trace in `out`, and every 20 steps the fraction of the
@@ -82,6 +85,7 @@ def train(
         out=out,
         optimizer=optimizer,
         validate=validate,
+        watch=watch,
         quiet=quiet,
         tensorboard=tensorboard,
         profile=profile,

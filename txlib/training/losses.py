@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from txlib.labels import IGNORE_INDEX
+from txlib.precision import autocast_type, without_autocast
 
 CHUNK_TOKENS = {"cpu": 512}  # whose logits fit into a cache, by device
 VOCAB_MULTIPLE = {"cpu": 1, "meta": 1}  # of rows of the matrix: a GPU is slower where 64 does not divide them
@@ -62,13 +63,6 @@ def linear_cross_entropy(
     )
 
 
-def dtype_of_products(weight: Tensor) -> torch.dtype:
-    """Return the dtype in which autocast multiplies, or the weight's without autocast."""
-    kind = weight.device.type
-    cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.get_autocast_dtype(kind) if cast else weight.dtype
-
-
 class _LinearCrossEntropy(torch.autograd.Function):
     """With p the softmax of a token's logits and s the smoothing, the loss of that token is
 
@@ -80,7 +74,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, labels, smoothing, chunk):
-        half, vocab = dtype_of_products(weight), len(weight)
+        half, vocab = autocast_type(weight) or weight.dtype, len(weight)
         missing = -vocab % VOCAB_MULTIPLE.get(weight.device.type, 64)
         matrix, mean = weight.to(half), weight.mean(dim=0)  # (vocab, d_model), (d_model,)
         matrix = F.pad(matrix, (0, 0, 0, missing)) if missing else matrix  # (padded, d_model)
@@ -91,7 +85,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             x, label = hidden[part].to(half), labels[part, None].clamp(min=0)  # (chunk, d_model), (chunk, 1)
             logits = x @ matrix.T  # (chunk, padded)
             logits[:, vocab:] = -torch.inf
-            p = logits.softmax(dim=-1)  # (chunk, padded)
+            with without_autocast(logits):  # which computes a softmax in 32 bits on a GPU and returns them
+                p = logits.softmax(dim=-1)  # (chunk, padded)
             logsumexp = logits.amax(dim=-1) - p.amax(dim=-1).log()  # as p = exp(logits - logsumexp)
             losses = logsumexp - (1 - smoothing) * logits.gather(-1, label)[:, 0]  # (chunk,)
             loss += losses.masked_fill(labels[part] == IGNORE_INDEX, 0).sum(dtype=loss.dtype)
@@ -136,7 +131,7 @@ class _LinearDivergence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, first, second, weight, chunk):
-        half = dtype_of_products(weight)
+        half = autocast_type(weight) or weight.dtype
         matrix = weight.to(half)  # (vocab, d_model)
         divergence = torch.zeros((), dtype=weight.dtype, device=weight.device)
         grads, grad_weight = (torch.empty_like(first), torch.empty_like(second)), torch.zeros_like(weight)

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 
 from txlib.attention import MultiHeadAttention
-from txlib.layers import FeedForward
+from txlib.layers import FeedForward, lora_layers
 
 
 def parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
@@ -80,6 +80,8 @@ def layers_to_split(model: nn.Module, ways: int) -> tuple[list[MultiHeadAttentio
     feed_forward = {name: module for name, module in model.named_modules() if isinstance(module, FeedForward)}
     if not attention and not feed_forward:
         raise ValueError(f"{type(model).__name__} has no attention layer and no FeedForward to split {ways} ways")
+    if adapted := next(iter(lora_layers(model)), None):
+        raise ValueError(f"{adapted} has an adapter, which can't be split; use --parallel fsdp")
     for name, layer in attention.items():
         check_attention(layer, ways, name)
     for name, network in feed_forward.items():

@@ -72,6 +72,7 @@ class Trainer:
         out: Path | str | None = None,
         optimizer: Optimizer | MakeOptimizer | None = None,
         validate: Callable[[nn.Module], float] | None = None,
+        watch: Callable[[Progress], object] | None = None,
         quiet: bool = False,
         tensorboard: bool = False,
         profile: bool = False,
@@ -83,8 +84,11 @@ class Trainer:
                 f"batches is a {type(batches).__name__}; give a function from an epoch's number to its batches: "
                 "lambda epoch: batches, where they are the same each time"
             )
+        if not isinstance(config, TrainConfig | None):
+            raise TypeError(f"config={config!r:.80} must be a TrainConfig, such as TrainConfig(lr=1e-3)")
         self.original = self.model = model
-        self.batches, self.loss, self.config, self.validate = batches, loss, config or TrainConfig(), validate
+        self.batches, self.loss, self.config = batches, loss, config or TrainConfig()
+        self.validate, self.watch = validate, watch
         self.make_optimizer = optimizer
         self.quiet, self.tensorboard, self.profile = quiet, tensorboard, profile
         self.out = None if out is None else Path(out)
@@ -312,6 +316,8 @@ class Trainer:
             raise ValueError(f"the loss became {loss} in step {step}; lower {rates}")
         progress.losses.append(loss)
         progress.tokens += int(tokens) // (self.context.world_size // self.readers.world_size)
+        if self.watch is not None:
+            self.watch(progress)
         return Requests(*requests)
 
     def plan_steps(self) -> None:

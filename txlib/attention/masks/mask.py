@@ -33,6 +33,7 @@ class Mask:
     """
 
     kind: ClassVar[str]
+    example: ClassVar[str] = "causal() or Mask(rule)"
     least: ClassVar[dict[str, float]] = {}  # the fields that are integers, and the smallest value of each
 
     def __new__(cls, *_: Any, **__: Any) -> "Mask":

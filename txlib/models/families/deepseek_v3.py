@@ -11,20 +11,21 @@ from txlib.models.families.llama import (
     ACTIVATION,
     ATTENTION_BIAS,
     ENDS,
+    EXPERT_NETWORKS,
     FREQUENCIES,
     IMPLIED,
     LAYER,
+    NETWORK,
     OUR_LAYER,
     PRE_NORMS,
+    network,
     read_rope,
     rope_of,
     rotary,
 )
 from txlib.models.gpt import GPT, GPTConfig
 
-ATTENTION, FEED_FORWARD = OUR_LAYER + "self_attention.", OUR_LAYER + "feed_forward."
-THEIR_ATTENTION, THEIR_MLP = LAYER + "self_attn.", LAYER + "mlp."
-NETWORK = ("gate_proj", "gate_proj"), ("up_proj", "up_proj"), ("down_proj", "down_proj")
+ATTENTION, THEIR_ATTENTION = OUR_LAYER + "self_attention.", LAYER + "self_attn."
 
 
 def read_position(settings: Settings) -> dict[str, Any]:
@@ -147,10 +148,10 @@ DEEPSEEK_V3 = Family(
         Name(THEIR_ATTENTION + "q_proj", (ATTENTION + "query",), when=lambda config: not has_query_rank(config)),
         Name(THEIR_ATTENTION + "kv_a_proj_with_mqa", (ATTENTION + "latent", ATTENTION + "shared_key")),
         Name(THEIR_ATTENTION + "kv_b_proj", (ATTENTION + "key", ATTENTION + "value"), "by_head"),
-        *same(THEIR_MLP, FEED_FORWARD, ("gate", "router"), *NETWORK),
-        *same(THEIR_MLP + "experts.{}.", FEED_FORWARD + "experts.{}.", *NETWORK),
-        *same(THEIR_MLP + "shared_experts.", FEED_FORWARD + "shared.", *NETWORK),
-        Name(THEIR_MLP + "gate.e_score_correction_bias", (FEED_FORWARD + "choice_bias",)),
+        *NETWORK,
+        *EXPERT_NETWORKS,
+        *network("mlp.shared_experts.", "feed_forward.shared."),
+        Name(LAYER + "mlp.gate.e_score_correction_bias", (OUR_LAYER + "feed_forward.choice_bias",)),
     ),
     prefix="model.",
     ignored=FREQUENCIES,

@@ -344,10 +344,10 @@ class Family:
             entry, numbers = entries[pattern], re.findall(r"\d+", name)
             hf_name = entry.hf.format(*numbers) + suffix
             hf_name = hf_name.removeprefix(self.prefix) if bare else hf_name
-            place = [int(number) for number in numbers[entry.hf.count("{}") :]], entry.parameters.index(pattern)
-            tensors.setdefault(hf_name, (entry.layout, {}))[1][name] = place
-        for hf_name, (layout, places) in tensors.items():
-            yield hf_name, layout, tuple(sorted(places, key=places.__getitem__))
+            position = [int(number) for number in numbers[entry.hf.count("{}") :]], entry.parameters.index(pattern)
+            tensors.setdefault(hf_name, (entry.layout, {}))[1][name] = position
+        for hf_name, (layout, positions) in tensors.items():
+            yield hf_name, layout, tuple(sorted(positions, key=positions.__getitem__))
 
 
 def find_pattern(name: str, entries: Mapping[str, Name], prefixes: tuple[str, ...]) -> tuple[str, str]:

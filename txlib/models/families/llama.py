@@ -345,13 +345,16 @@ BOTH_NORMS = (
         ("pre_feedforward_layernorm", "feed_forward_norm"),
     ),
 )
-NETWORK = same(
-    LAYER + "mlp.",
-    OUR_LAYER + "feed_forward.",
-    ("gate_proj", "gate_proj"),
-    ("up_proj", "up_proj"),
-    ("down_proj", "down_proj"),
-)
+
+
+def network(theirs: str, ours: str) -> tuple[Name, ...]:
+    """Return the table of a layer's gated networks with these prefixes."""
+    return same(LAYER + theirs, OUR_LAYER + ours, *((f"{name}_proj",) * 2 for name in ("gate", "up", "down")))
+
+
+NETWORK = network("mlp.", "feed_forward.")
+ROUTER = same(LAYER + "mlp.", OUR_LAYER + "feed_forward.", ("gate", "router"))
+EXPERT_NETWORKS = (*ROUTER, *network("mlp.experts.{}.", "feed_forward.experts.{}."))
 NAMES = (*ENDS, *PRE_NORMS, *PROJECTIONS)
 FREQUENCIES = (r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)  # in old files
 ATTENTION_BIAS = Setting("attention_bias", "block.attention.bias", False, words={True: True, False: False})

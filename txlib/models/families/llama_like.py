@@ -8,6 +8,7 @@ Mistral (Jiang et al. 2023), Qwen2 and Qwen3 (Qwen Team 2024; 2025), Gemma 2 and
 from types import MappingProxyType
 from typing import Any
 
+from txlib.attention.multihead import four_biases
 from txlib.layers import NoPosition
 from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation
 from txlib.models.families.llama import (
@@ -165,8 +166,7 @@ def read_biases(settings: Settings) -> dict[str, Any]:
 
 def write_biases(config: GPTConfig) -> dict[str, Any]:
     """Return the entries of `read_biases`."""
-    bias = config.block.attention.bias
-    query, _, _, output = (bias,) * 4 if isinstance(bias, bool) else bias
+    query, _, _, output = four_biases(config.block.attention.bias)
     return {"attention_bias": query, "attention_out_bias": output}
 
 

@@ -30,8 +30,8 @@ def check_steps(settings: Settings) -> dict[str, Any]:
     Raises:
         ValueError: naming them.
     """
-    given = settings.get("time_step_limit") or STEP_LIMITS
-    limits = tuple(float(limit["__float__"] if isinstance(limit, dict) else limit) for limit in given)
+    entries = settings.get("time_step_limit") or STEP_LIMITS
+    limits = tuple(float(limit["__float__"] if isinstance(limit, dict) else limit) for limit in entries)
     if limits != STEP_LIMITS:
         raise ValueError(f"time_step_limit={limits} is not supported, only {STEP_LIMITS}")
     return {}

@@ -7,6 +7,7 @@ from txlib.models.families.family import Family, Head, Setting, Settings, Transl
 from txlib.models.families.llama import (
     ACTIVATION,
     ATTENTION_BIAS,
+    EXPERT_NETWORKS,
     FREQUENCIES,
     IMPLIED,
     LAYER,
@@ -132,12 +133,7 @@ QWEN3_MOE = Family(
         *NAMES,
         *QK_NORMS,
         *NETWORK,
-        *same(
-            LAYER + "mlp.",
-            OUR_LAYER + "feed_forward.",
-            ("gate", "router"),
-            *((f"experts.{{}}.{name}", f"experts.{{}}.{name}") for name in ("gate_proj", "up_proj", "down_proj")),
-        ),
+        *EXPERT_NETWORKS,
     ),
     prefix="model.",
     ignored=FREQUENCIES,

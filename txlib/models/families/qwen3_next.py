@@ -8,6 +8,7 @@ from txlib.models.families.llama import (
     ACTIVATION,
     ATTENTION_BIAS,
     ENDS,
+    EXPERT_NETWORKS,
     FREQUENCIES,
     LAYER,
     NETWORK,
@@ -16,6 +17,7 @@ from txlib.models.families.llama import (
     PROJECTIONS,
     QK_NORMS,
     blocks_of,
+    network,
     rotary,
     shortest,
     sizes,
@@ -112,17 +114,9 @@ QWEN3_NEXT = Family(
             "by_key_head",
         ),
         *NETWORK,
-        *same(
-            LAYER + "mlp.",
-            OUR_LAYER + "feed_forward.",
-            ("gate", "router"),
-            ("shared_expert_gate", "shared_gate"),
-            *(
-                (f"{theirs}.{name}", f"{ours}.{name}")
-                for theirs, ours in (("experts.{}", "experts.{}"), ("shared_expert", "shared"))
-                for name in ("gate_proj", "up_proj", "down_proj")
-            ),
-        ),
+        *EXPERT_NETWORKS,
+        *network("mlp.shared_expert.", "feed_forward.shared."),
+        Name(LAYER + "mlp.shared_expert_gate", (OUR_LAYER + "feed_forward.shared_gate",)),
     ),
     prefix="model.",
     ignored=(*FREQUENCIES, r"mtp\..*"),

@@ -1,0 +1,152 @@
+"""A paged cache: the keys and values of many texts in blocks of one size, which need not be neighbors.
+
+A text has a table of its blocks, as a process has a table of its pages, and takes a block more when the last is full
+(Kwon et al. 2023, §4.1–4.2). Texts that begin alike may have the same blocks in their tables.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from txlib.attention.cache import BlockCache, DecoderCache
+from txlib.attention.dense import DenseAttention
+from txlib.attention.masks import Mask, MaskLike
+
+ATTENTION = DenseAttention()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Texts with the same number of new tokens, which attention computes together.
+
+    tokens: where theirs are among the step's tokens. positions: where these are in their texts.
+    blocks: their tables, filled up to the longest by the last block of each.
+    """
+
+    tokens: Int[Tensor, "text new"]
+    positions: Int[Tensor, "text new"]
+    blocks: Int[Tensor, "text blocks"]
+
+
+class PagedStep:
+    """The new tokens of several texts, one text after another, which a model reads in one step.
+
+    Args:
+        texts: of each, its table, the position of its first new token, and how many there are.
+        size: tokens in a block.
+    """
+
+    def __init__(self, texts: Sequence[tuple[list[int], int, int]], size: int, device: torch.device | None = None):
+        self.size, self.device = size, device
+        self.positions = torch.cat([torch.arange(start, start + new) for _, start, new in texts]).to(device)  # (token,)
+        blocks = [table[place // size] for table, start, new in texts for place in range(start, start + new)]
+        self.blocks = torch.tensor(blocks, device=device)  # (token,), where its key and value go
+        alike: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
+        first = 0
+        for table, _, new in texts:
+            alike[new, len(table).bit_length()].append((first, table))  # lengths that differ by less than half
+            first += new
+        self.rows = [self.join(group, new) for (new, _), group in alike.items()]
+        self.allowed: dict[Any, list[Bool[Tensor, "_ _ new key"]]] = {}  # by mask, for all layers
+
+    def join(self, group: list[tuple[int, list[int]]], new: int) -> Rows:
+        """Return texts as `Rows`; each is given by the number of its first token, and its table."""
+        longest = max(len(table) for _, table in group)
+        tables = [[*table, *table[-1:] * (longest - len(table))] for _, table in group]
+        tokens = torch.tensor([[first] for first, _ in group]) + torch.arange(new)
+        return Rows(tokens.to(self.device), self.positions[tokens], torch.tensor(tables, device=self.device))
+
+    def masks(self, *masks: MaskLike) -> list[Bool[Tensor, "_ _ new key"]]:
+        """Return which keys the tokens of each `Rows` may attend to: none after the token, where a block may be empty,
+        and what all of these rules allow."""
+        name = tuple(map(id, masks))
+        if name not in self.allowed:
+            self.allowed[name] = []
+            for rows in self.rows:
+                query = rows.positions[:, None, :, None]  # (text, 1, new, 1)
+                key = torch.arange(rows.blocks.shape[1] * self.size, device=self.device)
+                allowed = key <= query
+                for mask in (mask for mask in masks if isinstance(mask, Mask)):
+                    head = torch.arange(mask.heads, device=self.device)[:, None, None]
+                    allowed = allowed & mask.at(torch.zeros_like(query), head, query, key)
+                self.allowed[name].append(allowed)
+        return self.allowed[name]
+
+
+class PagedCache:
+    """The keys and values of one layer, in blocks.
+
+    Args:
+        blocks: how many there are; memory for them is allocated when the first token comes.
+        size: tokens in a block.
+    """
+
+    length = 0  # texts have a length each: see `step.positions`
+    step: PagedStep  # what the model reads next
+
+    def __init__(self, blocks: int, size: int):
+        self.blocks, self.size = blocks, size
+        self.k: Tensor | None = None  # (block, kv_heads, size, head_dim)
+        self.v: Tensor | None = None  # (block, kv_heads, size, value_dim)
+
+    def update(
+        self, k: Float[Tensor, "1 kv_heads token head_dim"], v: Float[Tensor, "1 kv_heads token value_dim"]
+    ) -> tuple[Float[Tensor, "block kv_heads size head_dim"], Float[Tensor, "block kv_heads size value_dim"]]:
+        """Put the keys and values of the step's tokens into the blocks of their texts; return all blocks."""
+        if self.k is None or self.v is None:
+            self.k, self.v = (x.new_zeros(self.blocks, x.shape[1], self.size, x.shape[-1]) for x in (k, v))
+        where = self.step.blocks, slice(None), self.step.positions % self.size
+        self.k[where], self.v[where] = k[0].transpose(0, 1), v[0].transpose(0, 1)
+        return self.k, self.v
+
+    def attend(
+        self,
+        q: Float[Tensor, "1 heads token head_dim"],
+        k: Tensor,
+        v: Tensor,
+        masks: Sequence[MaskLike],
+        **options: Any,
+    ) -> Float[Tensor, "1 heads token value_dim"]:
+        """Keep new keys and values; return what each token gets from its own text."""
+        keys, values = self.update(k, v)
+        out = q.new_empty(*q.shape[:3], v.shape[-1])
+        for rows, allowed in zip(self.step.rows, self.step.masks(*masks), strict=True):
+            queries = q[0, :, rows.tokens].transpose(0, 1)  # (text, heads, new, head_dim)
+            attended = ATTENTION(queries, gather(keys, rows.blocks), gather(values, rows.blocks), allowed, **options)
+            out[0, :, rows.tokens] = attended.transpose(0, 1)
+        return out
+
+    def reorder(self, rows: Int[Tensor, "new_batch"]) -> None:
+        """Refuse: a text's keys and values are where its table says."""
+        raise ValueError("a paged cache has no rows to reorder; take model.new_cache()")
+
+    def crop(self, length: int) -> None:
+        """Refuse, likewise."""
+        raise ValueError("a paged cache has no length to crop; take model.new_cache()")
+
+
+class PagedDecoderCache(DecoderCache):
+    """A `PagedCache` for each layer of a decoder."""
+
+    def __init__(self, layers: int, blocks: int, size: int):
+        self.layers = [PagedCache(blocks, size) for _ in range(layers)]
+        super().__init__(BlockCache(layer) for layer in self.layers)
+
+    def begin(self, step: PagedStep) -> None:
+        """Tell all layers what the model reads next."""
+        for layer in self.layers:
+            layer.step = step
+
+
+def gather(
+    memory: Float[Tensor, "block kv_heads size width"], tables: Int[Tensor, "text blocks"]
+) -> Float[Tensor, "text kv_heads key width"]:
+    """Return the keys or values in the blocks of each text."""
+    _, heads, size, width = memory.shape
+    index = tables[:, None] * heads + torch.arange(heads, device=tables.device)[:, None]  # (text, kv_heads, block)
+    return memory.view(-1, size * width).index_select(0, index.flatten()).view(len(tables), heads, -1, width)
