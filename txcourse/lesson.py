@@ -3,11 +3,12 @@
 import ast
 import importlib.util
 import inspect
+import json
 import linecache
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from txcourse.guess import predict as predict
 from txcourse.guess import predicted as predicted
+from txcourse.paths import course_folder
 
 
 def progress(items: Sequence, what: str) -> Iterator:
@@ -61,11 +63,16 @@ def gpt2() -> Path | None:
     return next((folder for folder in folders if all((folder / name).is_file() for name in files)), None)
 
 
-def show_source(*objects: Any) -> Any:
-    """The library's own source of these functions and classes, read from the objects, as a notebook shows it."""
+def show_source(*objects: Any, last: int = 0) -> Any:
+    """The library's own source of these functions and classes, read from the objects, as a notebook shows it.
+
+    Args:
+        last: show only this many lines from the end of each; 0: all lines.
+    """
     from IPython.display import Markdown
 
-    return Markdown("\n\n".join(f"```python\n{inspect.getsource(each).rstrip()}\n```" for each in objects))
+    sources = ["\n".join(inspect.getsource(each).splitlines()[-last:]) for each in objects]
+    return Markdown("\n\n".join(f"```python\n{source}\n```" for source in sources))
 
 
 MODULE_IMPORTS = "import math\n\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
@@ -79,26 +86,63 @@ def write_module(path: Path | str, *objects: Any) -> None:
     Raises:
         ValueError: an object whose cell is not known any more.
     """
+    path, names = Path(path), [item.__name__ for item in objects]
+    lines = _write(path, map(_source, objects))
+    print(f"✓ {path}: {', '.join(names)}; {lines} lines")
+
+
+def restore_module(path: Path | str, lesson: str) -> None:
+    """Keep the file that an earlier lesson's `write_module` has written; if there is none, write it from its cells.
+
+    Args:
+        path: the file, e.g. "my_transformer.py".
+        lesson: the one that writes it, e.g. "06_block".
+
+    Raises:
+        FileNotFoundError: the course's notebooks are not installed.
+        ValueError: the lesson writes no such file.
+    """
     path = Path(path)
-    text = "\n\n".join([MODULE_IMPORTS, *(f"{_definition(each)}\n" for each in objects)])
+    if path.is_file():
+        print(f"✓ {path}: the one that you have")
+        return
+    notebook = course_folder("restore_module") / "notebooks" / f"{lesson}.ipynb"
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    source = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Expr(ast.Call(ast.Name("write_module"), [ast.Constant(path.name), *names])):
+                _write(path, [_definition(source, ast.unparse(name)) for name in names])
+                print(f"✓ {path}: written from the cells of lesson {lesson}")
+                return
+    raise ValueError(f"lesson {lesson} writes no {path.name}: name the lesson that does")
+
+
+def _write(path: Path, definitions: Iterable[str]) -> int:
+    """Write them below the imports of torch; return the number of lines."""
+    text = "\n\n".join([MODULE_IMPORTS, *(f"{definition}\n" for definition in definitions)])
     path.write_text(text, encoding="utf-8")
     sys.modules.pop(path.stem, None)
     importlib.invalidate_caches()
-    print(f"✓ {path}: {', '.join(each.__name__ for each in objects)}; {len(text.splitlines())} lines")
+    return len(text.splitlines())
 
 
-def _definition(item: Any) -> str:
+def _source(item: Any) -> str:
     """Return the source of a class or function; inspect finds no classes that a cell defines."""
     item = inspect.unwrap(item)
     code = getattr(item, "__code__", None) or next(
         method.__code__ for method in vars(item).values() if inspect.isfunction(method)
     )
-    source = "".join(linecache.getlines(code.co_filename))
+    return _definition("".join(linecache.getlines(code.co_filename)), item.__name__)
+
+
+def _definition(source: str, name: str) -> str:
+    """Return the part of a source that defines a class or function."""
     for statement in ast.parse(source).body:
-        if isinstance(statement, ast.ClassDef | ast.FunctionDef) and statement.name == item.__name__:
-            first = min([statement.lineno, *(each.lineno for each in statement.decorator_list)])
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef) and statement.name == name:
+            first = min([statement.lineno, *(decorator.lineno for decorator in statement.decorator_list)])
             return "\n".join(source.splitlines()[first - 1 : statement.end_lineno])
-    raise ValueError(f"the cell that defines {item.__name__} is not known any more: run it again, then this cell")
+    raise ValueError(f"the cell that defines {name} is not known any more: run it again, then this cell")
 
 
 def prove_equal(

@@ -7,10 +7,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from txcourse.explore.view import View
-from txcourse.figures.bert import head_kinds
+from txcourse.figures.bert import head_maps
+from txcourse.figures.shapes import GRAY, arrow
 from txlib.attention import attention_weights
 from txlib.plots import matrices
-from txlib.plots.picture import PALETTE, Picture, drawing, panels
+from txlib.plots.picture import PALETTE, Picture, drawing, fit, headline, panels
 
 TURN = 15  # degrees, of the query of a still lookup: it shows another place than the figures of a lesson
 
@@ -33,22 +34,62 @@ def lookup(
     _check_names(names, len(keys), "keys")
     cosine, sine = torch.tensor(TURN).deg2rad().cos(), torch.tensor(TURN).deg2rad().sin()
     turned = torch.stack([cosine * query[0] - sine * query[1], sine * query[0] + cosine * query[1]])
-    score = scale * keys @ turned  # (key,)
-    hard, soft = torch.nn.functional.one_hot(score.argmax(), len(keys)), score.softmax(dim=0)
-    answers = {name: float(weight.float() @ values.float()) for name, weight in (("hard", hard), ("soft", soft))}
-    still = matrices.heatmap(
-        torch.stack([hard, soft]),
-        rows=[f"{name}: answers {answer:.1f}" for name, answer in answers.items()],
-        columns=[f"{name} holds {value:g}" for name, value in zip(names, values.tolist(), strict=True)],
-        title=f"After the query has turned by {TURN}°",
-        xlabel="key",
-        ylabel="lookup",
-        size=0.7,
-        alt=f"Shares of the keys after the query has turned by {TURN}°. Hard: all on {names[int(score.argmax())]}. "
-        f"Soft: {_shares(soft, names)}. Answers: {answers['hard']:.1f} and {answers['soft']:.1f}.",
-    )
+    score = scale * torch.stack([query, turned]) @ keys.T  # (query, key): before and after the turn
+    hard = torch.nn.functional.one_hot(score.argmax(dim=-1), len(keys))
+    shares = {"hard": hard.float(), "soft": score.softmax(dim=-1).float()}
+    still = _turned(keys, values.float(), [query, turned], shares, names)
     data = {"keys": keys, "values": values, "query": query, "names": list(names), "scale": scale}
     return View(still, "lookup", data, title="Turn the query: what do a hard and a soft lookup answer?")
+
+
+def _turned(
+    keys: Float[Tensor, "key 2"],
+    values: Float[Tensor, "key"],
+    queries: Sequence[Float[Tensor, "2"]],
+    shares: dict[str, Float[Tensor, "query key"]],
+    names: Sequence[str],
+) -> Picture:
+    """Keys and the query, before and after its turn, as arrows; next to them, each key's weight after it."""
+    before, after = (f"{torch.atan2(query[1], query[0]).rad2deg():.0f}°" for query in queries)
+    with drawing():
+        figure, (plane, bars) = panels(2, width=8.4, height=3.6)
+        labels = [f"{name} holds {value:g}" for name, value in zip(names, values.tolist(), strict=True)]
+        arrows = [(key, PALETTE[0], 1.0, label) for key, label in zip(keys, labels, strict=True)]
+        arrows += [(queries[0], PALETTE[1], 0.35, ""), (queries[1], PALETTE[1], 1.0, "")]
+        for vector, color, alpha, label in arrows:
+            x, y = vector.tolist()
+            arrow(plane, (0, 0), (x, y), color, width=2.5, alpha=alpha)
+            side = "left" if x > 0.2 * abs(y) else "right" if x < -0.2 * abs(y) else "center"
+            plane.text(1.08 * x, 1.08 * y, label, ha=side, va="bottom")
+        ends = torch.stack([*keys, *queries, torch.zeros_like(keys[0])])
+        margin = 0.35 * float(ends.norm(dim=-1).max())
+        (left, low), (right, high) = (ends.amin(dim=0) - margin).tolist(), (ends.amax(dim=0) + margin).tolist()
+        plane.set(xlim=(left, right), ylim=(low, high), aspect="equal")
+        plane.axis("off")
+        answers = {name: "from {:.1f} to {:.1f}".format(*(share @ values).tolist()) for name, share in shares.items()}
+        for offset, (name, share) in zip((-0.2, 0.2), shares.items(), strict=True):
+            places = [place + offset for place in range(len(names))]
+            color = GRAY if name == "hard" else PALETTE[1]
+            bars.bar(places, share[1].tolist(), 0.38, color=color, label=f"{name}: {answers[name]}")
+        bars.set(
+            ylim=(0, 1.4),
+            yticks=[0, 0.5, 1],
+            xticks=range(len(names)),
+            xticklabels=names,
+            xlabel="key",
+            ylabel=f"weight at {after}",
+        )
+        bars.legend(frameon=False)
+        headline(figure, f"The query (orange) turns from {before} to {after}")
+        soft = zip(names, shares["soft"][1].tolist(), strict=True)
+        shown = ", ".join(f"{name} {share:.2f}" for name, share in soft)
+        return Picture(
+            figure,
+            f"Left, arrows from one point: the keys {', '.join(names)} in blue, each with its value; the query in "
+            f"orange, at {before} pale and at {after} strong. Right, bars at {after}. Hard: all on "
+            f"{names[int(shares['hard'][1].argmax())]}. Soft: {shown}. "
+            f"The hard answer goes {answers['hard']}, the soft one {answers['soft']}.",
+        )
 
 
 def one_query(
@@ -80,22 +121,14 @@ def one_query(
     best, hidden = int(weights[row].argmax()), allowed.clone()
     hidden[:, best] = False
     without = attention_weights(q[None, None], k[None, None], hidden[None, None])[0, 0, row]  # (key,)
-    still = matrices.heatmap(
-        torch.stack([weights[row], without]),
-        rows=["all keys", f"{columns[best]} hidden"],
-        columns=list(columns),
-        title=f"Who gets the share of “{columns[best]}”?",
-        ylabel=f"query “{rows[row]}”",
-        size=0.7,
-        alt=f"Shares of the keys for “{rows[row]}”. With all keys: {_shares(weights[row], columns)}. "
-        f"With “{columns[best]}” hidden: {_shares(without, columns)}.",
-    )
+    shares = {"weight": weights[row], f"“{columns[best]}” hidden": without}
+    still = _arithmetic(k @ q[row], shares, v, columns, q.shape[-1], rows[row])
     data = {"q": q, "k": k, "v": v, "rows": list(rows), "columns": list(columns), "allowed": allowed}
     return View(
         still,
         "arithmetic",
         data | {"query": row, "key": best},
-        title="One query's arithmetic: products, score, share, mixture",
+        title="One query's arithmetic: products, scores, weights, mixture",
     )
 
 
@@ -117,8 +150,8 @@ def heads(
     """
     weights = weights[None] if weights.dim() == 3 else weights
     data = _numbered(weights, rows, columns, first)
-    layer, head = (first + count - 1 for count in weights.shape[:2])  # the last ones; the view opens with the first
-    still = _lines(weights[-1, -1], rows, columns, f"head {head}" + (f" of layer {layer}" if len(weights) > 1 else ""))
+    last = f"of layer {data['layers'][-1]} " if len(weights) > 1 else ""  # the view opens with the first
+    still = _lines(weights[-1], rows, columns, data["heads"], f"What each head {last}looks at")
     return View(still, "heads", data, title=title, uses=["words"])
 
 
@@ -140,10 +173,11 @@ def all_heads(
     data = _numbered(weights, rows, columns, first)
     largest = weights.amax(dim=(-1, -2))
     layer, head = divmod(int(largest.argmax()), weights.shape[1])
-    still = head_kinds(
-        {"largest weight": largest},
-        title="All heads: the largest weight of each",
-        alt=f"A map with a row per layer and a column per head. The most decided is head {first + head} of layer "
+    still = head_maps(
+        weights,
+        first=first,
+        title="All heads: rows ask, columns answer",
+        alt=f"Small maps, a row per layer and a column per head. The most decided is head {first + head} of layer "
         f"{first + layer}: {_looks(weights[layer, head], rows, columns)}",
     )
     return View(still, "all_heads", data, title="All heads at a glance: choose one to enlarge it", uses=["words"])
@@ -163,21 +197,59 @@ def _numbered(weights: Tensor, rows: Sequence[str], columns: Sequence[str], firs
     }
 
 
-def _lines(weights: Tensor, rows: Sequence[str], columns: Sequence[str], name: str) -> Picture:
-    """Words that ask on the left, words that answer on the right, joined by lines as strong as the weights."""
+def _lines(
+    weights: Float[Tensor, "head query key"], rows: Sequence[str], columns: Sequence[str], heads: list[int], title: str
+) -> Picture:
+    """Per head, words that ask on the left and words that answer on the right, joined as strongly as they look."""
+    longest = max(len(rows), len(columns))
+    down, across, size = fit(len(heads), 1, 4.4, smallest=3.0, margin=0, gap=0)
     with drawing():
-        longest = max(len(rows), len(columns))
-        figure, (axes,) = panels(width=4.6, height=0.7 + 0.28 * longest)
-        for query, row in enumerate(weights.tolist()):
-            for key, weight in enumerate(row):
-                axes.plot([0, 1], [query, key], color=PALETTE[0], alpha=min(weight, 1.0), linewidth=1 + 3 * weight)
-        for words, place, side in ((rows, -0.05, "right"), (columns, 1.05, "left")):
-            for index, word in enumerate(words):
-                axes.text(place, index, word, ha=side, va="center")
-        axes.set(xlim=(-1, 2), ylim=(longest - 0.5, -0.5))
-        axes.axis("off")
-        axes.set_title(f"What {name} looks at")
-        return Picture(figure, f"Words joined by lines, {name}: {_looks(weights, rows, columns)}.")
+        width, height = size * across, 0.4 + (0.5 + 0.28 * longest) * down
+        figure, all_axes = panels(len(heads), width=width, height=height, columns=across)
+        for head, axes, table in zip(heads, all_axes, weights.tolist(), strict=True):
+            for query, row in enumerate(table):
+                for key, weight in enumerate(row):
+                    axes.plot([0, 1], [query, key], color=PALETTE[0], alpha=min(weight, 1.0), linewidth=1 + 3 * weight)
+            for words, place, side in ((rows, -0.05, "right"), (columns, 1.05, "left")):
+                for index, word in enumerate(words):
+                    axes.text(place, index, word, ha=side, va="center")
+            axes.set(xlim=(-1, 2), ylim=(longest - 0.5, -0.5))
+            axes.axis("off")
+            axes.set_title(f"head {head}", fontweight="normal", fontsize=11)
+        headline(figure, title)
+        looks = (f"Head {head}: {_looks(table, rows, columns)}." for head, table in zip(heads, weights, strict=True))
+        return Picture(figure, f"Words joined by lines, a drawing per head. {' '.join(looks)}")
+
+
+def _arithmetic(
+    match: Float[Tensor, "key"],
+    shares: dict[str, Float[Tensor, "key"]],
+    v: Float[Tensor, "key value_dim"],
+    columns: Sequence[str],
+    width: int,
+    word: str,
+) -> Picture:
+    """A query's products with the keys, plain and scaled; its weights; entries of the values and their mixture."""
+    scores = {"q · k": match, f"q · k / √{width}": match / width**0.5}
+    mixture = next(iter(shares.values())) @ v  # (value_dim,)
+    values = {
+        f"value, entry {entry}": torch.cat([v[:, entry], mixture[entry, None]]) for entry in range(min(3, v.shape[-1]))
+    }
+    with drawing():
+        figure, all_axes = panels(3, width=3.4 + 0.8 * len(columns), height=6.4, columns=1)
+        for axes, lines, signed in zip(all_axes, (scores, shares, values), (True, False, True), strict=True):
+            names = [*columns, "mixture"] if lines is values else list(columns)
+            matrices.draw_cells(axes, torch.stack([*lines.values()]), numbers=True, diverging=signed)
+            matrices.name_cells(axes, list(lines), names, most_letters=12)
+            axes.set_xlim(-0.5, len(columns) + 0.5)  # room for the mixture, in all of them
+        all_axes[-1].axvline(len(columns) - 0.5, color="white", linewidth=6)
+        headline(figure, f"What “{word}” gets: products, scores, weights, and a mixture of the values")
+        numbers = ", ".join(f"{score:.2f} with {name}" for name, score in zip(columns, match.tolist(), strict=True))
+        told = "; ".join(f"{name}: {_shares(share, columns)}" for name, share in shares.items())
+        return Picture(
+            figure,
+            f"The query “{word}”. Dot products: {numbers}. Weights of the keys, {told}. Below: the values' mixture.",
+        )
 
 
 def _check_names(names: Sequence[str], count: int, what: str) -> None:

@@ -35,9 +35,9 @@ def routing(
         raise ValueError(
             f"capacity_factor={capacity_factor} is not one of {', '.join(map(str, FACTORS))}, and not None"
         )
-    for name, each in probabilities.items():
-        if len(each) != len(tokens):
-            raise ValueError(f"{name} has probabilities for {len(each)} tokens, there are {len(tokens)}")
+    for name, rows in probabilities.items():
+        if len(rows) != len(tokens):
+            raise ValueError(f"{name} has probabilities for {len(rows)} tokens, there are {len(tokens)}")
     name, first = next(iter(probabilities.items()))
     shares, chosen = first.topk(top_k)
     gates = shares / shares.sum(dim=-1, keepdim=True) if top_k > 1 else shares
@@ -58,8 +58,8 @@ def routing(
     data = {
         "tokens": [token.replace(" ", "␣") for token in tokens],
         "routers": {
-            name: [[round(share, DIGITS) for share in token] for token in each.tolist()]
-            for name, each in probabilities.items()
+            name: [[round(share, DIGITS) for share in token] for token in rows.tolist()]
+            for name, rows in probabilities.items()
         },
         "k": top_k,
         "factors": FACTORS,

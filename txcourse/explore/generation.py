@@ -37,14 +37,14 @@ def sampling(
     if start.top_k not in (None, *sizes) or start != Sampling(start.temperature, start.top_k, start.top_p, start.min_p):
         raise ValueError(f"{start} cannot be set: top_k is one of {sizes}, and there are no penalties")
     prompts, panels = {}, {}
-    for prompt, each in logits.items():
-        each, order = each.double().sort(descending=True, stable=True)
-        own = each.softmax(dim=-1)
-        drawn = start(each[None], torch.zeros(1, len(each), dtype=torch.bool))[0].softmax(dim=-1)
-        tokens = [names[place] for place in order[:shown].tolist()]
-        prompts[prompt] = {"tokens": tokens, "logits": [round(logit, DIGITS) for logit in each.tolist()]}
-        before, after = ([*part[:shown].tolist(), part[shown:].sum().item()] for part in (own, drawn))
-        panels[prompt] = [*tokens, f"{len(each) - shown:,} others"], before, after
+    for prompt, row in logits.items():
+        row, order = row.double().sort(descending=True, stable=True)
+        model_p = row.softmax(dim=-1)
+        drawn = start(row[None], torch.zeros(1, len(row), dtype=torch.bool))[0].softmax(dim=-1)
+        tokens = [names[index] for index in order[:shown].tolist()]
+        prompts[prompt] = {"tokens": tokens, "logits": [round(logit, DIGITS) for logit in row.tolist()]}
+        before, after = ([*part[:shown].tolist(), part[shown:].sum().item()] for part in (model_p, drawn))
+        panels[prompt] = [*tokens, f"{len(row) - shown:,} others"], before, after
     kept = "; ".join(
         f"after “{prompt}” "
         + ", ".join(f"{token} {share:.0%}" for token, share in zip(tokens[:3], after, strict=False))

@@ -35,23 +35,11 @@ def masks(mask: Mask, length: int = 16) -> View:
     if not 4 <= length <= 48:
         raise ValueError(f"the view draws 4 to 48 positions, got length={length}")
     title = "Join rules: who may look at whom?"
-    said = mask.to_dict()
-    data = {"terms": _terms(said), "length": length, "far": FAR}
-    still = matrices.mask(Mask.from_dict(_wider(said)), length, title=title)  # not what the lesson has just drawn
+    data = {"terms": _terms(mask.to_dict()), "length": length, "far": FAR}
+    count = f"{mask.pairs(length)} of {length * length} pairs"
+    alt = f"Who may attend to whom among {length} positions: {mask}, {count}"
+    still = matrices.mask({f"{mask}\n{count}": mask}, length, title=title, alt=alt)
     return View(still, "masks", data, title=title)
-
-
-def _wider(mask: dict[str, Any]) -> dict[str, Any]:
-    """The same rules, the first number in them doubled."""
-    wider = dict(mask)
-    for name, value in mask.items():
-        if isinstance(value, dict):
-            wider[name] = _wider(value)
-        elif type(value) is int:
-            wider[name] = 2 * value
-        if wider[name] != value:
-            break
-    return wider
 
 
 def _terms(mask: dict[str, Any]) -> list[dict[str, Any]]:

@@ -55,17 +55,18 @@ LESSONS = {  # of each part: what it does, in a sentence, and the lessons that b
 }
 
 
-def transformer(models: Mapping[str, Any]) -> View:
+def transformer(models: Mapping[str, Any], title: str = "The whole Transformer") -> View:
     """Encoder and decoder as the paper's figure 1 draws them (Vaswani et al. 2017), drawn from live models: which
     sub-layers a block has, in which order, and where its norms stand. Each box opens its lessons and its source.
 
     Args:
         models: each a `txlib.models.Transformer`, by name, e.g. one of post-norm and one of pre-norm.
+        title: of the picture where no script runs.
     """
     drawings = [_drawn(name, model) for name, model in models.items()]
     parts = {part: _described(part, models) for part in LESSONS}
-    title = "The whole Transformer: open a box"
-    return View(_still(drawings), "transformer", {"drawings": drawings, "parts": parts}, title=title)
+    data = {"drawings": drawings, "parts": parts}
+    return View(_still(drawings, title), "transformer", data, title="The whole Transformer: open a box")
 
 
 def _described(part: str, models: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,13 +87,13 @@ def _modules(part: str, model: Any) -> list[nn.Module]:
     """All of a model's modules that are such a part."""
     blocks = [block for stack in (model.encoder, model.decoder) for block in stack.layers]
     if part in ("self-attention", "cross-attention", "feed-forward"):
-        found = [getattr(block, part.replace("-", "_")) for block in blocks]
+        modules = [getattr(block, part.replace("-", "_")) for block in blocks]
     elif part == "norm":
-        found = [getattr(block, f"{name}_norm") for block in blocks for name in _sublayers(block)]
-        found += [model.encoder.norm, model.decoder.norm]
+        modules = [getattr(block, f"{name}_norm") for block in blocks for name in _sublayers(block)]
+        modules += [model.encoder.norm, model.decoder.norm]
     else:
-        found = {"embedding": [model.embedding], "positions": [model.position], "stack": blocks}.get(part, [])
-    return [each for each in found if each is not None]
+        modules = {"embedding": [model.embedding], "positions": [model.position], "stack": blocks}.get(part, [])
+    return [module for module in modules if module is not None]
 
 
 def _source(part: str, model: Any) -> list[str]:
@@ -110,7 +111,7 @@ def _source(part: str, model: Any) -> list[str]:
         "stack": [type(model.decoder).forward],
         "output": [type(model).logits],
     }
-    return [inspect.cleandoc("\n" + inspect.getsource(each)) for each in functions[part]]
+    return [inspect.cleandoc("\n" + inspect.getsource(function)) for function in functions[part]]
 
 
 def _parameters(module: nn.Module) -> int:
@@ -215,33 +216,33 @@ def _wire(sheet: dict[str, Any], x: int | float, start: int | float, end: int | 
     sheet["wires"].append({"points": [[x, start], [x, end]], "color": GRAY, "width": 1.5})
 
 
-def _still(drawings: list[dict[str, Any]]) -> Picture:
+def _still(drawings: list[dict[str, Any]], title: str) -> Picture:
     """The drawings side by side, for where no script runs."""
-    highest = max(each["height"] for each in drawings)
+    highest = max(sheet["height"] for sheet in drawings)
     with drawing():
         figure, all_axes = panels(len(drawings), width=4.4 * len(drawings), height=0.6 + highest / 75)
-        for axes, each in zip(all_axes, drawings, strict=True):
+        for axes, sheet in zip(all_axes, drawings, strict=True):
             axes.set(xlim=(0, SHEET), ylim=(highest, -24), aspect="equal")
             axes.axis("off")
-            low = highest - each["height"]
-            axes.set_title(f"{each['name']}: {each['rule']}", fontweight="normal", fontsize=11)
-            for frame in each["frames"]:
+            low = highest - sheet["height"]
+            axes.set_title(f"{sheet['name']}: {sheet['rule']}", fontweight="normal", fontsize=11)
+            for frame in sheet["frames"]:
                 corner, size = (frame["x"], frame["y"] + low), (frame["width"], frame["height"])
                 axes.add_patch(Rectangle(corner, *size, facecolor="#f4f4f4", edgecolor="#bdbdbd", zorder=0))
-            for wire in each["wires"]:
+            for wire in sheet["wires"]:
                 points = [(x, y + low) for x, y in wire["points"]]
                 axes.plot(*zip(*points[:-1], strict=True), color=wire["color"], linewidth=wire["width"])
                 arrow(axes, points[-2], points[-1], wire["color"], width=wire["width"], head=8)
-            for part in each["boxes"]:
+            for part in sheet["boxes"]:
                 size = part["width"] - 6, part["height"] - 6
                 box(axes, part["x"], part["y"] + low, *size, part["text"], part["fill"], pad=3.0, fontsize=9)
-            for label in each["labels"]:
+            for label in sheet["labels"]:
                 axes.text(label["x"], label["y"] + low, label["text"], ha="center", fontsize=9)
-        headline(figure, "The whole Transformer, wired in two ways")
+        headline(figure, title)
         alt = " ".join(
-            f"{each['name']}, {each['rule']}, from bottom to top and first the encoder: "
-            + ", ".join(part["text"] for part in each["boxes"])
+            f"{sheet['name']}, {sheet['rule']}, from bottom to top and first the encoder: "
+            + ", ".join(part["text"] for part in sheet["boxes"])
             + "."
-            for each in drawings
+            for sheet in drawings
         )
         return Picture(figure, alt)

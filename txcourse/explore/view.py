@@ -30,7 +30,7 @@ class View(Picture):
     def __init__(self, still: Picture, name: str, data: Mapping[str, Any], *, title: str, uses: Sequence[str] = ()):
         super().__init__(still.figure, still.alt)
         self.title = title
-        self._code = "\n".join(script_code(f"explore/{each}") for each in ("common", *uses, name))
+        self._code = "\n".join(script_code(f"explore/{file}") for file in ("common", *uses, name))
         self._data = as_json(data)
 
     def __repr__(self) -> str:

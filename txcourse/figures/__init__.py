@@ -3,83 +3,162 @@
 Each function returns a `txlib.plots.Picture`.
 """
 
-from txcourse.figures.bert import architectures, head_kinds, input_sum, readers, task_heads
+from txcourse.figures.bert import architectures, head_maps, input_sum, pretraining, readers, task_heads
 from txcourse.figures.decoder import checkpoint, decoders, latent_attention, rotary_layouts, shared_heads
-from txcourse.figures.decoding import overlap, token_grid
-from txcourse.figures.diagrams import influence, memory_tape, multihead
-from txcourse.figures.experts import expert_layouts, experts
-from txcourse.figures.flash import roofline, tiles
-from txcourse.figures.generation import answers, beams, candidates, choices, nucleus
-from txcourse.figures.language import next_token, plane
-from txcourse.figures.layers import block, loss_landscapes, stream, vectors
-from txcourse.figures.learning import ablation, before_and_after, guessing_game, singular_values, training, valley
-from txcourse.figures.low_rank import products
-from txcourse.figures.positions import entrances, rearranging, turns, weight_by_distance
-from txcourse.figures.recurrent import four_readers, reach, recurrent_translator
-from txcourse.figures.scale import isoflops, magnitudes, pipeline, ring, shards, split_network
+from txcourse.figures.decoding import checked_guesses, overlap, padding_sides, token_grid
+from txcourse.figures.diagrams import memory_tape, multihead
+from txcourse.figures.experts import busiest_expert, expert_layouts, experts, loads, specialties, two_of_four
+from txcourse.figures.flash import causal_walk, roofline, tiles, two_memories
+from txcourse.figures.generation import answers, beams, candidates, choices, clipped_counts, nucleus
+from txcourse.figures.inside import births, one_stream, planes
+from txcourse.figures.judging import drawn_answers
+from txcourse.figures.language import induction, next_token, picked_rows, plane
+from txcourse.figures.layers import block, loss_landscapes, vectors
+from txcourse.figures.learning import (
+    before_and_after,
+    ellipses,
+    guessing_game,
+    seeds,
+    training,
+    valley,
+)
+from txcourse.figures.long_context import loss_along, needles, slower_pairs
+from txcourse.figures.low_rank import (
+    errors_of_heads,
+    four_products,
+    neighbor_head,
+    products,
+    random_feature_errors,
+    ranks_by_length,
+    ranks_of_heads,
+    remembered_guests,
+)
+from txcourse.figures.music import by_shift, lag_curve, loss_by_bar, position_costs, preferred_distances, skewing
+from txcourse.figures.positions import dials, entrances, picking, reader, turns, weight_by_distance
+from txcourse.figures.recurrent import four_readers, gradients_back, reach, recurrent_translator
+from txcourse.figures.scale import cuts, isoflops, magnitudes, memory, ring, shards, split_network, timetable
+from txcourse.figures.serving import batches, pages
 from txcourse.figures.sets import clusters
-from txcourse.figures.transformer import costs, encoder_decoder
-from txcourse.figures.universal import beliefs, chains, halting, recurrence
-from txcourse.figures.wall import areas, ways_round
+from txcourse.figures.sparse import big_bird, by_distance, causal_forms, circle, cone, longformer
+from txcourse.figures.state import Touch, chunks, state_steps
+from txcourse.figures.transformer import costs, encoder_decoder, three_masks
+from txcourse.figures.universal import beliefs, chains, depth_table, halting, recurrence, right_by_depth
+from txcourse.figures.vision import vision_transformer
+from txcourse.figures.wall import areas, clock, exponents, fractions_of_a_block, in_view, longest_paths, ways_round
 
 __all__ = [
-    "ablation",
+    "Touch",
     "answers",
     "architectures",
     "areas",
-    "before_and_after",
+    "batches",
     "beams",
+    "before_and_after",
     "beliefs",
+    "big_bird",
+    "births",
     "block",
+    "busiest_expert",
+    "by_distance",
+    "by_shift",
     "candidates",
-    "checkpoint",
+    "causal_forms",
+    "causal_walk",
     "chains",
+    "checked_guesses",
+    "checkpoint",
     "choices",
+    "chunks",
+    "circle",
+    "clipped_counts",
+    "clock",
     "clusters",
+    "cone",
     "costs",
+    "cuts",
     "decoders",
+    "depth_table",
+    "dials",
+    "drawn_answers",
+    "ellipses",
     "encoder_decoder",
     "entrances",
+    "errors_of_heads",
     "expert_layouts",
     "experts",
+    "exponents",
+    "four_products",
     "four_readers",
+    "fractions_of_a_block",
+    "gradients_back",
     "guessing_game",
     "halting",
-    "head_kinds",
-    "influence",
+    "head_maps",
+    "in_view",
+    "induction",
     "input_sum",
     "isoflops",
+    "lag_curve",
     "latent_attention",
+    "loads",
+    "longest_paths",
+    "longformer",
+    "loss_along",
+    "loss_by_bar",
     "loss_landscapes",
     "magnitudes",
+    "memory",
     "memory_tape",
     "multihead",
+    "needles",
+    "neighbor_head",
     "next_token",
     "nucleus",
+    "one_stream",
     "overlap",
-    "pipeline",
+    "pages",
+    "padding_sides",
+    "picked_rows",
+    "picking",
     "plane",
+    "planes",
+    "position_costs",
+    "preferred_distances",
+    "pretraining",
     "products",
+    "random_feature_errors",
+    "ranks_by_length",
+    "ranks_of_heads",
     "reach",
+    "reader",
     "readers",
-    "rearranging",
     "recurrence",
     "recurrent_translator",
+    "remembered_guests",
+    "right_by_depth",
     "ring",
     "roofline",
     "rotary_layouts",
+    "seeds",
     "shards",
     "shared_heads",
-    "singular_values",
+    "skewing",
+    "slower_pairs",
+    "specialties",
     "split_network",
-    "stream",
+    "state_steps",
     "task_heads",
+    "three_masks",
     "tiles",
+    "timetable",
     "token_grid",
     "training",
     "turns",
+    "two_memories",
+    "two_of_four",
     "valley",
     "vectors",
+    "vision_transformer",
     "ways_round",
     "weight_by_distance",
 ]

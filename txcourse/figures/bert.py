@@ -9,14 +9,24 @@ from matplotlib.patches import Circle
 from torch import Tensor
 
 from txcourse.figures.shapes import arrow, box
-from txlib.plots.matrices import draw_cells
-from txlib.plots.picture import GRAY, PALETTE, WIDEST, Picture, drawing, fit, headline, panels
+from txlib.plots.picture import GRAY, MAX_INCHES, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels
 
 FROM_LEFT, FROM_RIGHT, BOTH_WAYS, CROSS = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3]
 TOKEN, SEGMENT, POSITION = PALETTE[5], PALETTE[4], PALETTE[2]
 READ: dict[str, Any] = {"width": 1.0, "head": 11, "gap": 10, "alpha": 0.8}  # an arrow from one circle to another
-STRONG = 0.3  # below it, the strongest head has no circle
 INCH = 0.48  # inches: the narrowest box of a token
+FOUR_TASKS = {  # name → tokens; what a head says at each
+    "label, of one text or a pair: do both say the same?": (
+        ("[CLS]", "A", "[SEP]", "B", "[SEP]"),
+        ("same", "", "", "", ""),
+    ),
+    "multiple choice: a score for each B": (("[CLS]", "A", "[SEP]", "B₁", "[SEP]"), ("2.3", "", "", "", "")),
+    "tags: which words are names?": (("[CLS]", "my", "lord", "Brutus", "[SEP]"), ("", "no", "no", "name", "")),
+    "span: where is the answer?": (
+        ("[CLS]", "who", "[SEP]", "text", "text", "[SEP]"),
+        ("", "", "", "start", "end", ""),
+    ),
+}
 
 
 def readers(*, words: int = 4, title: str, alt: str) -> Picture:
@@ -69,7 +79,7 @@ def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt
         ("position", POSITION, list(map(str, range(len(tokens))))),
     ]
     wide = [max(1.0, 0.2 * len(token) + 0.3) for token in tokens]
-    places = _places(wide, segments, longest=(WIDEST - 1.2) / INCH)
+    places = _places(wide, segments, longest=(MAX_INCHES - 1.2) / INCH)
     longest, lines = max(left + width for (_, left), width in zip(places, wide, strict=True)), places[-1][0] + 1
     with drawing():
         figure, (axes,) = panels(width=1.2 + INCH * longest, height=0.6 + 2.1 * lines)
@@ -88,35 +98,59 @@ def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt
         return Picture(figure, alt)
 
 
-def head_kinds(kinds: Mapping[str, Float[Tensor, "layers heads"]], *, title: str, alt: str) -> Picture:
-    """A measure of every head of a model: a panel per measure, a row per layer, on one scale of colors from 0 to 1.
+def pretraining(
+    losses: Float[Tensor, "step 2"], baselines: Mapping[str, float], *, window: int = 20, title: str, alt: str
+) -> Picture:
+    """The losses of masked tokens and of the next sentence, a panel each, with that of a baseline as a dashed line.
 
     Args:
-        kinds: name of the measure → its value for each head.
+        losses: of each step; each point drawn is the mean of the last `window` of them.
+        baselines: name → its loss, for the one task and the other.
         title: what to see. alt: the same for a reader who cannot see it.
     """
-    layers, heads = next(iter(kinds.values())).shape
+    means = losses.unfold(0, window, 1).mean(dim=-1)  # (step - window + 1, 2)
+    steps = range(window, len(losses) + 1)
     with drawing():
-        down, across, size = fit(len(kinds), heads, 0.24, smallest=0.2, margin=1.6, gap=0.35)
-        width, height = 1.6 + across * (0.35 + size * heads), 0.4 + down * (0.9 + size * layers)
-        figure, all_axes = panels(len(kinds), width=width, height=height, columns=across, sharey=True)
-        for number, (axes, (name, values)) in enumerate(zip(all_axes, kinds.items(), strict=True)):
-            draw_cells(axes, values, numbers=False, limit=1.0)
+        figure, all_axes = panels(2, width=MAX_INCHES, height=3.0)
+        names = ("masked tokens", "next sentence")
+        for axes, name, loss, (baseline, value) in zip(all_axes, names, means.T, baselines.items(), strict=True):
+            axes.plot(steps, loss.tolist(), color=PALETTE[0])
+            axes.axhline(value, color=PALETTE[1], linestyle=(0, (4, 3)))
+            axes.annotate(baseline, (steps[0], value), xytext=(0, 4), textcoords="offset points", color=ink(PALETTE[1]))
             axes.set_title(name, fontweight="normal", fontsize=11)
-            axes.set(xlabel="head", ylabel="" if number % across else "layer", aspect="equal")
-            axes.set_xticks(range(0, heads, 2), list(map(str, range(1, heads + 1, 2))))
-            axes.set_yticks(range(layers), list(map(str, range(1, layers + 1))))
-            axes.tick_params(length=0)
-            if values.max() >= STRONG:
-                y, x = divmod(int(values.argmax()), heads)
-                axes.add_patch(Circle((x, y), 0.62, fill=False, edgecolor=PALETTE[1], linewidth=1.8, clip_on=False))
-        scale = figure.colorbar(all_axes[0].images[0], ax=all_axes, fraction=0.05, pad=0.02, aspect=14)
-        scale.outline.set_visible(False)
+            axes.set(xlabel="training step", ylabel="loss (nats)")
+            axes.margins(y=0.15)
         headline(figure, title)
         return Picture(figure, alt)
 
 
-def task_heads(tasks: Mapping[str, tuple[Sequence[str], Sequence[str]]], *, title: str, alt: str) -> Picture:
+def head_maps(weights: Float[Tensor, "layer head query key"], *, first: int = 0, title: str, alt: str) -> Picture:
+    """All heads of a model as small maps without names: a row per layer, a column per head.
+
+    Args:
+        first: the number of the first layer and the first head.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    layers, heads = weights.shape[:2]
+    with drawing():
+        inch = min(1.1, (MAX_INCHES - 0.8) / heads)
+        size = {"width": 0.8 + inch * heads, "height": 0.6 + inch * layers}
+        figure, all_axes = panels(layers * heads, columns=heads, **size)
+        for number, axes in enumerate(all_axes):
+            layer, head = divmod(number, heads)
+            axes.imshow(weights[layer, head].numpy(force=True), cmap=SEQUENTIAL, vmin=0, vmax=1)
+            axes.set(xticks=[], yticks=[])
+            if head == 0:
+                axes.set_ylabel(f"layer {first + layer}")
+            if layer == 0:
+                axes.set_title(f"head {first + head}" if heads < 8 else f"{first + head}", fontsize=10, loc="center")
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def task_heads(
+    tasks: Mapping[str, tuple[Sequence[str], Sequence[str]]] = FOUR_TASKS, *, title: str, alt: str
+) -> Picture:
     """One encoder and a head for each task: what goes in, and at which places the head reads (Devlin et al. 2019,
     figure 4).
 
@@ -126,7 +160,7 @@ def task_heads(tasks: Mapping[str, tuple[Sequence[str], Sequence[str]]], *, titl
     """
     with drawing():
         down = -(-len(tasks) // 2)
-        figure, all_axes = panels(len(tasks), width=WIDEST, height=0.4 + 2.4 * down, columns=2)
+        figure, all_axes = panels(len(tasks), width=MAX_INCHES, height=0.4 + 2.4 * down, columns=2)
         for axes, (name, (tokens, answers)) in zip(all_axes, tasks.items(), strict=True):
             places = [1.25 * i for i in range(len(tokens))]
             axes.set(xlim=(-0.8, 1.25 * 5 + 0.8), ylim=(-0.5, 3.7))
@@ -155,7 +189,7 @@ def architectures(words: Sequence[str], written: Sequence[str], *, title: str, a
     n, m = len(words), len(written)
     with drawing():
         shares = {"width_ratios": [n, n + m, n + m]}
-        figure, (encoder, decoder, both) = panels(3, width=WIDEST, height=3.4, gridspec_kw=shares)
+        figure, (encoder, decoder, both) = panels(3, width=MAX_INCHES, height=3.4, gridspec_kw=shares)
         for axes, name, width in (
             (encoder, "encoder: BERT", n),
             (decoder, "decoder: GPT", n + m),

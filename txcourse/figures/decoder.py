@@ -70,7 +70,7 @@ def checkpoint() -> Picture:
     )
     with drawing():
         figure, (axes,) = panels(width=6.4, height=7.2)
-        _decoder(axes, FILE_NAMES, PALETTE[2], size=(3.6, 0.9), fontsize=9, layers="4 layers")
+        _decoder(axes, FILE_NAMES, CHANGED, size=(3.6, 0.9), fontsize=9, layers="4 layers")
         headline(figure, "A checkpoint: a name and a shape for each part")
         return Picture(figure, alt)
 
@@ -133,8 +133,8 @@ def latent_attention() -> Picture:
     """Scores from stored latent vectors, with keys written out and with the query moved (DeepSeek-AI 2024, §2.1)."""
     alt = (
         "Two rows. Above, the keys are written out: each stored vector c is multiplied by W_UK, which makes a key, and "
-        "meets the query q. Below, the query is multiplied by the transposed W_UK once, and meets the stored vectors c "
-        "themselves. The scores are the same."
+        "a line labeled score joins it to the query q. Below, the query is multiplied by the transposed W_UK once, and "
+        "the lines join it to the stored vectors c themselves. The scores are the same."
     )
     stored, made, asks = PALETTE[0], PALE, PALETTE[1]
     rows = (
@@ -144,25 +144,27 @@ def latent_attention() -> Picture:
     with drawing():
         figure, (axes,) = panels(width=8.4, height=3.8)
         axes.axis("off")
-        axes.set(xlim=(-3.4, 9.4), ylim=(-0.9, 5.6))
+        axes.set(xlim=(-3.4, 9.7), ylim=(-0.9, 5.6))
         for bottom, (name, (first, key_step, key, query_step, query), tokens) in zip((3.3, 0.2), rows, strict=True):
-            axes.text(-3.3, bottom + 0.8, name, va="center", fontsize=10)
+            middle = bottom + 0.8
+            axes.text(-3.3, middle, name, va="center", fontsize=10)
             for token in range(tokens):
                 y = bottom + 0.8 * token
                 box(axes, 1.6, y, 0.8, 0.5, first, stored, fontsize=10, color=words_on(stored))
-                arrow(axes, (2.1, y), (4.2 if key_step else 5.3, y))
+                start = 2.1
                 if key_step:
+                    arrow(axes, (start, y), (4.0, y))
                     axes.text(2.95, y + 0.13, key_step, ha="center", fontsize=8)
-                    box(axes, 4.7, y, 0.8, 0.5, key, made, fontsize=10)
-                    arrow(axes, (5.2, y), (5.3, y), head=1)
-                axes.text(5.65, y, "·", ha="center", va="center", fontsize=16)
-            middle = bottom + 0.8
+                    box(axes, 4.5, y, 0.8, 0.5, key, made, fontsize=10)
+                    start = 5.0
+                axes.plot([start, 5.4, 6.9], [y, y, middle], color=GRAY, linewidth=1.5, zorder=0)
+                axes.text(5.9, (2 * y + middle) / 3, "score", ha="center", va="center", fontsize=8, backgroundcolor="w")
             if key_step:
-                box(axes, 6.5, middle, 0.8, 0.5, query, asks, fontsize=10, color=words_on(asks))
+                box(axes, 7.3, middle, 0.8, 0.5, query, asks, fontsize=10, color=words_on(asks))
             else:
-                box(axes, 6.75, middle, 1.3, 0.5, query_step, asks, fontsize=10, color=words_on(asks))
-                box(axes, 8.9, middle, 0.6, 0.5, query, asks, fontsize=10, color=words_on(asks))
-                arrow(axes, (8.5, middle), (7.5, middle))
+                box(axes, 7.5, middle, 1.2, 0.5, query_step, asks, fontsize=10, color=words_on(asks))
+                box(axes, 9.3, middle, 0.6, 0.5, query, asks, fontsize=10, color=words_on(asks))
+                arrow(axes, (8.95, middle), (8.15, middle))
         axes.text(1.6, -0.65, "the cache", ha="center", fontsize=10)
         headline(figure, "Only c is stored; the matrix can wait for the query")
         return Picture(figure, alt)

@@ -60,6 +60,45 @@ def token_grid(
         return Picture(figure, alt)
 
 
+def padding_sides(short: str, long: str, *, title: str, alt: str) -> Picture:
+    """Two prompts as a batch, padded on the right and on the left, and where the next token of each lands."""
+    rows: dict[str, list[Cell]] = {}
+    words = short.split(), long.split()
+    for side in ("right", "left"):
+        if rows:
+            rows["between"] = []
+        for prompt in words:
+            cells: list[Cell] = [(word, "reused") for word in prompt]
+            padding: list[Cell] = [("", "padding")] * (len(words[1]) - len(prompt))
+            cells = [*cells, *padding] if side == "right" else [*padding, *cells]
+            rows[f"padded {side}, {len(prompt)}"] = [*cells, ("new", "kept")]
+    kinds = {"reused": "prompt", "padding": "padding", "kept": "the next token"}
+    picture = token_grid(rows, kinds, title=title, alt=alt, width=1.0)
+    picture.axes[0].set_yticks([0.5, 3.5], ["padded right", "padded left"])
+    return picture
+
+
+def checked_guesses(guesses: Sequence[str], results: Sequence[Sequence[str]], *, title: str, alt: str) -> Picture:
+    """What becomes of the same guesses in several calls of the model, a row for each.
+
+    Args:
+        guesses: the draft's tokens.
+        results: the tokens that each call gives: the guesses that it keeps, then one of its own.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    rows: dict[str, list[Cell]] = {}
+    for number, tokens in enumerate(results):
+        kept = len(tokens) - 1
+        rows[f"try {number}"] = [
+            *[(guess, "kept") for guess in guesses[:kept]],
+            *[(guess, "refused") for guess in guesses[kept : kept + 1]],
+            (tokens[-1], "computed"),
+            *[(guess, "dropped") for guess in guesses[kept + 1 :]],
+        ]
+    kinds = {"kept": "guess kept", "refused": "refused", "computed": "drawn by the model", "dropped": "thrown away"}
+    return token_grid(rows, kinds, title=title, alt=alt, width=1.0)
+
+
 def overlap(draft: Mapping[str, float], model: Mapping[str, float], *, title: str, alt: str) -> Picture:
     """Two distributions over the same tokens: what they share, what the draft has too much and what it lacks.
 

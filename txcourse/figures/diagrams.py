@@ -1,15 +1,11 @@
 """Drawings of how parts fit together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import torch
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from torch import Tensor
 
 from txcourse.figures.shapes import PALE, arrow
-from txlib import plots
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, panels
 
 
@@ -99,35 +95,6 @@ def memory_tape(words: Sequence[str], heads: int, d_k: int, *, title: str, alt: 
         axes.text(cells / 2, 2.55, "the head that gets these numbers", ha="center", va="bottom", fontsize=9, color=GRAY)
         headline(figure, title)
         return Picture(figure, alt)
-
-
-def influence(layers: Mapping[str, Float[Tensor, "n n"]], words: Sequence[str], *, title: str, alt: str) -> Picture:
-    """Which words reach which output of each layer, as 0 or 1; what a causal mask would not allow, and what is missing.
-
-    Args:
-        layers: name → 1 where the output of the row depends on the input word of the column.
-        words: in their order.
-        title: what to see. alt: the same for a reader who cannot see it.
-    """
-    picture = plots.heads(
-        torch.stack(list(layers.values())),
-        names=list(layers),
-        rows=words,
-        columns=words,
-        size=0.42,
-        bar=False,
-        title=title,
-        alt=alt,
-        xlabel="input word",
-        ylabel="output word",
-    )
-    for axes, matrix in zip(picture.axes, layers.values(), strict=True):
-        for row in range(len(words)):
-            for column in range(len(words)):
-                if (matrix[row, column] > 0) != (column <= row):
-                    mark = "*" if column > row else "x"  # the future that is seen, the past that is not
-                    axes.plot(column, row, mark, color=PALETTE[1], markersize=8)
-    return picture
 
 
 def _matrix(

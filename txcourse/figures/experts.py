@@ -1,11 +1,14 @@
 """Mixture of experts: which token goes to which expert."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import torch
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from torch import Tensor
 
+from txlib.plots.charts import lines
+from txlib.plots.matrices import heads
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels, words_on
 
 TOKEN, EXPERT, OUT = 0.0, 2.0, 4.0  # the columns
@@ -31,10 +34,10 @@ def experts(
         names: of the experts; "expert 0", "expert 1" … unless given.
     """
     count, number = weights.shape
-    names = names or [f"expert {each}" for each in range(number)]
+    names = names or [f"expert {index}" for index in range(number)]
     with drawing():
         figure, (axes,) = panels(width=7.0, height=1.2 + 0.36 * max(count, 1.3 * number))
-        heights = [(each + 0.5) * count / number - 0.5 for each in range(number)]
+        heights = [(index + 0.5) * count / number - 0.5 for index in range(number)]
         for token, label in enumerate(tokens):
             out = False
             for expert, height in enumerate(heights):
@@ -61,6 +64,101 @@ def experts(
         axes.set(xlim=(-0.4, 4.4), ylim=(count + 0.2, -1.7))
         axes.set_title(title)
         return Picture(figure, alt)
+
+
+def two_of_four() -> Picture:
+    """Six words and a random router with four experts: each word goes to its best two."""
+    words = ["the", "orcs", "have", "attacked", "the", "humans"]
+    rng = torch.Generator().manual_seed(3)
+    table = {word: torch.randn(16, generator=rng) for word in words}  # a random vector per word
+    scores = torch.stack([table[word] for word in words]) @ torch.randn(16, 4, generator=rng) / 2
+    best, chosen = scores.topk(2)  # (tokens, 2)
+    return experts(
+        torch.zeros_like(scores).scatter(1, chosen, best.softmax(dim=-1)),
+        words,
+        title="Each token visits two of the four experts",
+        alt="Six words on the left, four experts in the middle, the six words again on the right. From each word two "
+        "lines lead to experts, and from there on to the right. Both times 'the' goes to the same experts.",
+    )
+
+
+def busiest_expert(
+    series: Mapping[str, Sequence[Sequence[float]]], *, every: int = 5, experts: int = 8, title: str, alt: str
+) -> Picture:
+    """The fraction of the tokens at the busiest expert during training, a line per seed, and the fair one.
+
+    Args:
+        series: name → for each seed, the mean fraction over every few steps.
+        every: how many steps one number stands for.
+        experts: how many share the work.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    shown = {
+        name: (
+            range(every, every * len(seeds[0]) + 1, every),
+            [[100 * fraction for fraction in seed] for seed in seeds],
+        )
+        for name, seeds in series.items()
+    }
+    last = max(steps[-1] for steps, _ in shown.values())
+    return lines(
+        {**shown, "fair": ([every, last], [100 / experts] * 2)},
+        dashed=["fair"],
+        colors={"fair": GRAY},
+        xlabel="training step",
+        ylabel="tokens at the busiest expert (%)",
+        title=title,
+        alt=alt,
+    )
+
+
+def loads(fractions: Sequence[Sequence[float]], *, title: str, alt: str) -> Picture:
+    """The fraction of the tokens at each expert, step by step, and the fair one.
+
+    Args:
+        fractions: step → for each expert, its fraction of the tokens.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    steps, experts = range(1, len(fractions) + 1), len(fractions[0])
+    return lines(
+        {
+            "each expert": (steps, [[100 * step[expert] for step in fractions] for expert in range(experts)]),
+            "fair": ([1, len(fractions)], [100 / experts] * 2),
+        },
+        dashed=["fair"],
+        colors={"fair": GRAY},
+        xlabel="step",
+        ylabel="tokens at an expert (%)",
+        title=title,
+        alt=alt,
+    )
+
+
+def specialties(
+    tables: Float[Tensor, "blocks labels experts"], groups: Sequence[Sequence[str]], *, title: str, alt: str
+) -> Picture:
+    """How often each expert gets the tokens with a label, a table per block and a line between groups of labels.
+
+    Args:
+        tables: counts or fractions; each row is rescaled to sum to 1.
+        groups: the labels of the rows, e.g. kinds of characters, then languages.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    picture = heads(
+        tables / tables.sum(dim=-1, keepdim=True),
+        names=[f"block {block}" for block in range(1, len(tables) + 1)],
+        rows=[label for group in groups for label in group],
+        columns=[str(expert) for expert in range(tables.shape[-1])],
+        xlabel="expert",
+        ylabel="characters",
+        numbers=True,
+        size=0.42,
+        title=title,
+        alt=alt,
+    )
+    for axes in picture.axes:
+        axes.axhline(len(groups[0]) - 0.5, color="black", linewidth=1.5)
+    return picture
 
 
 def expert_layouts(*, title: str, alt: str) -> Picture:

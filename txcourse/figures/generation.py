@@ -1,17 +1,18 @@
 """Writing: what the next token may be, what a sampler makes of it, and which one was chosen."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from txcourse.figures.shapes import PALE, box
-from txlib.plots.picture import GRAY, PALETTE, SEQUENTIAL, WIDEST, Picture, drawing, headline, ink, panels, words_on
+from txlib.plots.picture import GRAY, MAX_INCHES, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels, words_on
 from txlib.plots.ticks import ROUND
 
 Shares = Sequence[float]
@@ -55,25 +56,39 @@ def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt
 
 
 def candidates(
-    shares: Mapping[str, tuple[Sequence[str], Shares, Shares]], *, title: str, alt: str, width: float | None = None
+    shares: Mapping[str, tuple[Sequence[str], Shares, Shares]],
+    *,
+    title: str,
+    alt: str,
+    width: float | None = None,
+    rest: bool = False,
 ) -> Picture:
     """What a sampler does to a distribution: gray bars are the model's own shares, colored ones those to draw from.
     All panels have the same scale.
 
     Args:
         shares: name of a panel → (tokens, shares before, shares after). Panels with the same tokens share their names.
+        rest: whether the last row stands for many tokens together. It is then written as two numbers, so that the bars
+            of the others are not too short to see, and tokens that get nothing are marked.
         title: what to see. alt: the same for a reader who cannot see it.
-        width: of the whole figure, in inches; at most `WIDEST`.
+        width: of the whole figure, in inches; at most `MAX_INCHES`.
     """
     count, rows = len(shares), max(len(tokens) for tokens, _, _ in shares.values())
     with drawing():
-        figure, all_axes = panels(count, width=min(width or 1.2 + 2.3 * count, WIDEST), height=1.5 + 0.25 * rows)
+        figure, all_axes = panels(count, width=min(width or 1.2 + 2.3 * count, MAX_INCHES), height=1.5 + 0.25 * rows)
         named = None
-        longest = max(max(*before, *after) for _, before, after in shares.values())
+        bars = rows - rest
+        longest = max(max(*before[:bars], *after[:bars]) for _, before, after in shares.values())
         for axes, (name, (tokens, before, after)) in zip(all_axes, shares.items(), strict=True):
             places = range(len(tokens))
-            axes.barh(places, before, color="#c8c8c8", height=0.85)
-            axes.barh(places, after, color=PALETTE[0], height=0.45)
+            axes.barh(places[:bars], before[:bars], color="#c8c8c8", height=0.85)
+            axes.barh(places[:bars], after[:bars], color=PALETTE[0], height=0.45)
+            if rest:
+                axes.text(0.02 * longest, bars, f"{before[-1]:.0%} → {after[-1]:.0%}", va="center", fontsize=9)
+                for place in range(bars):
+                    if before[place] > after[place] == 0:
+                        end = before[place] + 0.03 * longest
+                        axes.text(end, place, "cut", va="center", fontsize=8, color=ink(PALETTE[1]))
             same, named = list(tokens) == named, list(tokens)
             axes.set_yticks([] if same else places, [] if same else tokens)
             axes.set(xlim=(0, 1.05 * longest), ylim=(rows - 0.4, -0.6), xlabel="probability")
@@ -86,17 +101,28 @@ def candidates(
 
 
 def beams(
-    steps: Sequence[Sequence[tuple[int, str, float]]], num_beams: int, *, title: str, alt: str, root: str = "<bos>"
+    steps: Sequence[Sequence[tuple[int, str, float]]],
+    num_beams: int,
+    *,
+    title: str,
+    alt: str,
+    root: str = "<bos>",
+    decimals: int | None = None,
 ) -> Picture:
     """A beam search from left to right: which hypotheses are lengthened, and which are dropped.
 
     Args:
-        steps: for each step, the extensions: which of the hypotheses kept before it lengthens (the likeliest is 0),
-            its token, and the token's probability.
+        steps: for each step, the extensions: which of the hypotheses before it lengthens (the likeliest that was kept
+            is 0; from `num_beams` on, one that was dropped), its token, and the token's probability.
         num_beams: how many hypotheses are kept at each step.
         root: what precedes the first token.
+        decimals: of all numbers; without it, probabilities as they are given, and products to one or two digits.
         title: what to see. alt: the same for a reader who cannot see it.
     """
+
+    def as_product(p: float) -> str:
+        return f"{p:{'.2f' if p > 0.095 else '.1g'}}" if decimals is None else f"{p:.{decimals}f}"
+
     rows = max(map(len, steps))
     with drawing():
         figure, (axes,) = panels(width=2.3 + 2.1 * len(steps), height=0.7 + 0.72 * rows)
@@ -107,7 +133,8 @@ def beams(
         for column, step in enumerate(steps, start=1):
             shift = (rows - len(step)) / 2
             grown = [(float(column), rows - 1 - shift - i, kept[old][2] * p) for i, (old, _, p) in enumerate(step)]
-            best = sorted(grown, key=lambda each: -each[2])[:num_beams]
+            of_kept = [beam for (old, _, _), beam in zip(step, grown, strict=True) if old < num_beams]
+            best = sorted(of_kept, key=lambda beam: -beam[2])[:num_beams]
             for (old, token, p), (x, y, product) in zip(step, grown, strict=True):
                 stays = (x, y, product) in best
                 color = PALETTE[0] if stays else GRAY
@@ -120,17 +147,59 @@ def beams(
                     y,
                     0.5,
                     0.45,
-                    f"{token}\n{product:{'.2f' if product > 0.095 else '.1g'}}",
+                    f"{token}\n{as_product(product)}",
                     fill,
                     pad=0.03,
                     color=ink,
                     fontsize=9,
                 )
                 middle = (sum(start) / 2, sum(end) / 2)
-                axes.text(*middle, f"{p:g}", color=color, backgroundcolor="white", **CENTERED)
-            kept = best
+                axes.text(
+                    *middle,
+                    f"{p:g}" if decimals is None else as_product(p),
+                    color=color,
+                    backgroundcolor="white",
+                    **CENTERED,
+                )
+            kept = best + sorted((beam for beam in grown if beam not in best), key=lambda beam: -beam[2])
         headline(figure, title)
         return Picture(figure, alt)
+
+
+def clipped_counts(hypothesis: Sequence[str], reference: Sequence[str], *, title: str) -> Picture:
+    """The n-grams of a hypothesis, each above its words: which ones BLEU counts, and how many of each length.
+
+    Args:
+        title: what to see.
+    """
+    top, counted_rows = 0.0, []
+    heights = [0.34 + 0.24 * n for n in (1, 2, 3, 4)]
+    with drawing():
+        figure, (axes,) = panels(width=1.8 + 0.86 * len(hypothesis), height=1.5 + 0.9 * sum(heights))
+        for y, name, words in ((-1.35, "reference", reference), (-0.6, "hypothesis", hypothesis)):
+            axes.text(-0.7, y, name, ha="right", va="center", color=GRAY)
+            for at, word in enumerate(words):
+                box(axes, at, y, 0.8, 0.36, word, PALE, pad=0.04, fontsize=9)
+        for n, height in enumerate(heights, start=1):
+            grams = [tuple(hypothesis[at : at + n]) for at in range(len(hypothesis) - n + 1)]
+            left = Counter(tuple(reference[at : at + n]) for at in range(len(reference) - n + 1))
+            counted = 0
+            for at, gram in enumerate(grams):
+                hit = left[gram] > 0
+                left[gram] -= hit
+                counted += hit
+                x, y, color = at + (n - 1) / 2, top + height / 2, PALETTE[2] if hit else PALETTE[1]
+                box(axes, x, y, 0.8, height - 0.2, "\n".join(gram), color, pad=0.04, fontsize=8, color=words_on(color))
+            counted_rows.append(f"n = {n}: {counted} of {len(grams)}")
+            axes.text(-0.7, top + height / 2, counted_rows[-1], ha="right", va="center", fontweight="bold")
+            top += height
+        axes.set(xlim=(-2.4, max(len(hypothesis), len(reference)) - 0.4), ylim=(-1.7, top + 0.1))
+        axes.axis("off")
+        legend = [Patch(color=PALETTE[2], label="counted"), Patch(color=PALETTE[1], label="not counted")]
+        figure.legend(handles=legend, loc="outside lower left", ncols=2, frameon=False, fontsize=9)
+        headline(figure, title)
+        told = f"Reference “{' '.join(reference)}”, hypothesis “{' '.join(hypothesis)}”. Its n-grams that are counted, "
+        return Picture(figure, told + "; ".join(counted_rows) + ".")
 
 
 def answers(prompt: str, rows: Mapping[str, Sequence[tuple[str, float]]], *, title: str, alt: str) -> Picture:
@@ -170,16 +239,16 @@ def nucleus(shares: Mapping[str, Shares], top_p: float, *, title: str, alt: str)
         shares: name → probabilities of all tokens, likeliest first.
         title: what to see. alt: the same for a reader who cannot see it.
     """
-    sums = {name: list(accumulate(each)) for name, each in shares.items()}
-    kept = {name: next(n for n, total in enumerate(each, start=1) if total >= top_p) for name, each in sums.items()}
+    sums = {name: list(accumulate(fractions)) for name, fractions in shares.items()}
+    kept = {name: next(n for n, total in enumerate(totals, start=1) if total >= top_p) for name, totals in sums.items()}
     longest = min(math.ceil(1.7 * max(kept.values())) + 3, *map(len, sums.values()))
     with drawing():
         figure, (axes,) = panels(width=6.8, height=3.4)
         axes.axhline(top_p, color=GRAY, linestyle=":", linewidth=1.2)
         axes.text(1.01 * longest, top_p, f"p = {top_p:g}", va="center", color=GRAY)
-        for (name, each), color in zip(sums.items(), PALETTE, strict=False):
-            count, height = kept[name], each[kept[name] - 1]
-            axes.plot(range(longest + 1), [0, *each[:longest]], color=color, marker=".", markersize=4)
+        for (name, totals), color in zip(sums.items(), PALETTE, strict=False):
+            count, height = kept[name], totals[kept[name] - 1]
+            axes.plot(range(longest + 1), [0, *totals[:longest]], color=color, marker=".", markersize=4)
             axes.plot(count, height, "o", color=color, markersize=9)
             label = f"{name}: {count} token{'s' * (count > 1)}"
             axes.annotate(label, (count, height), (6, -24), textcoords="offset points", color=ink(color))

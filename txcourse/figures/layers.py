@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -60,34 +59,6 @@ def vectors(
             name_cells(axes, rows, None)
             axes.set_title(name, fontweight="normal", fontsize=11)
             axes.set(xlabel="dimension", xticks=[])
-        headline(figure, title)
-        return Picture(figure, alt)
-
-
-def stream(
-    wirings: Mapping[str, Float[Tensor, "step part dimension"]], *, parts: Sequence[str], title: str, alt: str
-) -> Picture:
-    """The length of a stream after each sub-layer, as a stack of what its parts contribute; one panel per wiring.
-
-    A part contributes its component along the sum of all, so that the stack is as high as the stream is long.
-
-    Args:
-        wirings: name → the parts of the stream at the input and after each sub-layer.
-        parts: their names. The first has the stream's color, the others are branches.
-    """
-    with drawing():
-        figure, all_axes = panels(len(wirings), width=8.4, height=3.6, sharey=True)
-        for axes, (name, vectors) in zip(all_axes, wirings.items(), strict=True):
-            whole = vectors.sum(dim=1)
-            heights = torch.einsum("spd,sd->ps", vectors, whole / whole.norm(dim=-1, keepdim=True)).numpy()
-            below = np.zeros(len(vectors))
-            for color, part, values in zip((PALETTE[0], SUBLAYER, PALETTE[4]), parts, heights, strict=True):
-                axes.bar(range(len(values)), values, bottom=below, color=color, width=0.8, label=part)
-                below = below + values
-            axes.set_title(name, fontweight="normal", fontsize=11)
-            axes.set(xlabel="sub-layers passed")
-        all_axes[0].set(ylabel="length of the stream")
-        figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
         headline(figure, title)
         return Picture(figure, alt)
 

@@ -1,16 +1,17 @@
-"""Learning: a game, paths of optimizers, singular values, what was noted during training, tables before and after."""
+"""Learning: a game, paths of optimizers, a matrix as an ellipse, training runs, tables before and after."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from txcourse.figures.shapes import PALE, arrow, box
-from txlib.plots.charts import lines
+from txlib.plots.charts import ranges
 from txlib.plots.matrices import draw_cells, name_cells
-from txlib.plots.picture import GRAY, PALETTE, WIDEST, Picture, drawing, headline, panels
+from txlib.plots.picture import GRAY, MAX_INCHES, PALETTE, Picture, drawing, headline, ink, panels
 
 
 def valley(
@@ -72,56 +73,47 @@ def before_and_after(
         return Picture(figure, alt)
 
 
-def ablation(
-    losses: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
-    levels: Mapping[str, float],
+def seeds(
+    losses: Mapping[str, Sequence[float]],
     *,
-    window: int,
-    colors: Mapping[str, str],
     title: str,
+    xlabel: str,
+    mark: float | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
 ) -> Picture:
-    """How models learn with a part taken out: means over the seeds, each at the better of its learning rates.
+    """The losses of several seeds: a dot at their mean, a line from the least to the greatest (`txlib.plots.ranges`).
 
     Args:
-        losses: name → rate → the losses of each seed, means of `window` steps.
-        levels: name → a loss to compare with, drawn dashed.
-        colors: by name.
+        losses: name → the loss of each seed.
     """
-    curves: dict[str, tuple[range, list[float]]] = {}
-    shades = dict.fromkeys(levels, GRAY)
-    for name, rates in losses.items():
-        means = {rate: np.mean(runs, axis=0).tolist() for rate, runs in rates.items()}
-        rate = min(means, key=lambda rate: means[rate][-1])
-        curves[f"{name}, {rate}"] = (range(window, window * len(means[rate]) + 1, window), means[rate])
-        shades[f"{name}, {rate}"] = colors[name]
-    steps = next(iter(curves.values()))[0]
-    ends = {name: (range(steps[0], steps[-1] + 1, steps[-1] - steps[0]), [level] * 2) for name, level in levels.items()}
-    return lines(
-        curves | ends,
-        dashed=list(levels),
-        colors=shades,
-        width=8.2,
-        height=4.2,
-        title=title,
-        xlabel="training step",
-        ylabel=f"loss (nats), mean of {window} steps",
-        alt=f"Loss curves over {steps[-1]} steps, with the learning rate of each. At the end: "
-        + ", ".join(f"{name} {values[-1]:.2f}" for name, (_, values) in curves.items())
-        + "; dashed lines at "
-        + " and ".join(f"{level:.2f}, {name}" for name, level in levels.items())
-        + ".",
-    )
+    values = {name: (min(runs), sum(runs) / len(runs), max(runs)) for name, runs in losses.items()}
+    alt = "; ".join(f"{name}: {mean:.2f}, from {low:.2f} to {high:.2f}" for name, (low, mean, high) in values.items())
+    return ranges(values, title=title, xlabel=xlabel, mark=mark, groups=groups, alt=f"Losses. {alt}.")
 
 
-def singular_values(spectra: Mapping[str, Float[Tensor, "values"]], *, title: str, alt: str) -> Picture:
-    """All singular values of each matrix as bars, the largest first; one panel each, on the same scale."""
+def ellipses(matrices: Mapping[str, Float[Tensor, "2 2"]], *, title: str, alt: str) -> Picture:
+    """Where each matrix takes the circle of radius 1: an ellipse whose axes are as long as its singular values.
+
+    Args:
+        matrices: with the same axes, which are the first one's.
+    """
+    turn, _, _ = torch.linalg.svd(next(iter(matrices.values())))
+    angle = torch.linspace(0, 2 * torch.pi, 100)
+    circle = torch.stack([angle.cos(), angle.sin()])
     with drawing():
-        figure, all_axes = panels(len(spectra), width=1.0 + 3.6 * len(spectra), height=2.8, sharey=True)
-        for axes, (name, values), color in zip(all_axes, spectra.items(), PALETTE, strict=False):
-            axes.bar(range(1, len(values) + 1), values.tolist(), color=color)
-            axes.set(xlabel="direction")
-            axes.set_title(name, fontweight="normal", fontsize=11)
-        all_axes[0].set_ylabel("singular value")
+        figure, all_axes = panels(len(matrices), width=0.4 + 2.3 * len(matrices), height=2.9)
+        for axes, (name, matrix) in zip(all_axes, matrices.items(), strict=True):
+            lengths = (turn.T @ matrix).norm(dim=1)
+            axes.plot(*circle, color=PALE, linewidth=1.5)
+            axes.plot(*(matrix @ circle), color=PALETTE[0])
+            for axis, length, color in zip(turn.T.tolist(), lengths.tolist(), PALETTE[1:], strict=False):
+                x, y = (part if axis[1] > 0 else -part for part in axis)
+                arrow(axes, (0, 0), (length * x, length * y), color)
+                out = max(1, length) + 0.3
+                axes.text(out * x, out * y, f"{length:.2f}", ha="center", va="center", color=ink(color))
+            axes.set(xlim=(-1.6, 1.6), ylim=(-1.25, 1.5), aspect="equal")
+            axes.axis("off")
+            axes.set_title(name, fontweight="normal", fontsize=11, loc="center")
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -132,28 +124,40 @@ def training(
     rows: Mapping[str, str],
     window: int,
     title: str,
-    alt: str,
     log: Sequence[str] = (),
+    levels: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Picture:
-    """What was noted during training: a column for each setting, a row for each quantity, a line for each run.
+    """What was noted during training: a column for each setting, a row for each quantity, a line for each seed.
 
     Args:
         panels_of: name of the setting → its runs; each has one mean per window for each quantity.
         rows: quantity → its axis label.
         window: steps that each value is a mean of.
         log: quantities with a logarithmic axis.
+        levels: quantity → name → a value to compare with, drawn dashed.
     """
+    alt = f"A column for each setting; in its rows {' and '.join(rows.values())}, a line for each seed. At the end:"
+    for name, runs in panels_of.items():
+        ends = (f"{rows[quantity]} " + ", ".join(f"{run[quantity][-1]:.2g}" for run in runs) for quantity in rows)
+        alt += f" {' '.join(name.split())}: {'; '.join(ends)}."
     with drawing():
-        width = min(WIDEST, 2.4 * len(panels_of))
+        width = min(MAX_INCHES, 2.4 * len(panels_of))
         figure, all_axes = panels(
-            len(rows) * len(panels_of), width=width, height=2.3 * len(rows), columns=len(panels_of), sharey="row"
+            len(rows) * len(panels_of), width=width, height=2.7 * len(rows), columns=len(panels_of), sharey="row"
         )
         for place, (quantity, label) in enumerate(rows.items()):
             line = all_axes[place * len(panels_of) : (place + 1) * len(panels_of)]
             for axes, (name, runs) in zip(line, panels_of.items(), strict=True):
-                for run, color in zip(runs, PALETTE, strict=False):
+                for seed, (run, color) in enumerate(zip(runs, PALETTE, strict=False)):
                     steps = [window * (index + 1) for index in range(len(run[quantity]))]
-                    axes.plot(steps, run[quantity], color=color, linewidth=1.5)
+                    axes.plot(steps, run[quantity], color=color, linewidth=1.5, label=f"seed {seed}")
+                for level_name, level in (levels or {}).get(quantity, {}).items():
+                    axes.axhline(level, color=GRAY, linestyle="--", linewidth=1, zorder=1)
+                    if axes is line[0]:
+                        across = axes.get_yaxis_transform()
+                        axes.text(
+                            0.98, level, level_name, transform=across, ha="right", va="bottom", fontsize=9, color=GRAY
+                        )
                 if quantity in log:
                     axes.set_yscale("log")
                 if place == 0:
@@ -161,6 +165,7 @@ def training(
                 if place == len(rows) - 1:
                     axes.set_xlabel("training step")
             line[0].set_ylabel(label)
+        all_axes[-len(panels_of)].legend(loc="lower right", fontsize=9, frameon=False)
         headline(figure, title)
         return Picture(figure, alt)
 

@@ -1,9 +1,13 @@
-"""Products of matrices, drawn to scale: what makes attention long, and what makes it short."""
+"""The figures of lesson 32: products of matrices to scale, and what methods lose."""
 
 from collections.abc import Mapping, Sequence
 
+import torch
+from jaxtyping import Float
 from matplotlib.patches import Rectangle
+from torch import Tensor
 
+from txlib import plots
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels
 
 
@@ -35,3 +39,136 @@ def products(rows: Mapping[str, Sequence[tuple[str, int | float, int | float]]],
         axes.set(xlim=(-0.1 * tallest, total + 0.1 * tallest), ylim=(-0.85 * tallest, 0.85 * tallest), aspect="equal")
         axes.set_title(title)
         return Picture(figure, alt)
+
+
+def errors_of_heads(errors: Mapping[str, Float[Tensor, "layers heads"]], *, title: str) -> Picture:
+    """The error of each head of a model for several methods: a square each, layers by heads; 1 and more is darkest."""
+    picture = plots.heads(
+        torch.stack(list(errors.values())).clamp(max=1.5),
+        names=list(errors),
+        rows=[f"layer {i + 1}" for i in range(len(next(iter(errors.values()))))],
+        columns=[f"{i + 1}" for i in range(next(iter(errors.values())).shape[1])],
+        xlabel="head",
+        ylabel="",
+        size=0.45,
+        bar=False,
+        title=title,
+        alt="Errors of each head. "
+        + "; ".join(
+            f"{name}: " + ", ".join(f"layer {i} {row.min():.2f} to {row.max():.2f}" for i, row in enumerate(table, 1))
+            for name, table in errors.items()
+        )
+        + ".",
+    )
+    for axes, table in zip(picture.axes, errors.values(), strict=True):
+        for row, values in enumerate(table.tolist()):
+            for column, value in enumerate(values):
+                color = "white" if value > 0.6 else "black"
+                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=color)
+    return picture
+
+
+def remembered_guests(runs: Mapping[str, Mapping[str, Mapping[str, float]]], *, title: str) -> Picture:
+    """Right answers in percent over the number of guests: for each mechanism a line per seed."""
+    guests = [int(number) for number in next(iter(runs.values()))]
+    series = {
+        name: [[100 * by_guests[str(number)][seed] for number in guests] for seed in by_guests[str(guests[0])]]
+        for name, by_guests in runs.items()
+    }
+    return plots.lines(
+        {name: (guests, lines) for name, lines in series.items()},
+        title=title,
+        xlabel="guests",
+        ylabel="right answers (%)",
+        xscale="log",
+        width=7.6,
+        alt="Right answers over 8 to 64 guests, a line for each of three seeds. "
+        + "; ".join(
+            f"{name}: {torch.tensor(lines)[:, 0].mean():.0f}% at 8, {torch.tensor(lines)[:, -1].mean():.0f}% at 64"
+            for name, lines in series.items()
+        )
+        + ".",
+    )
+
+
+def four_products() -> Picture:
+    """Attention as a product of two matrices, and three ways to make it smaller."""
+    return products(
+        {
+            "dense": [("P\nn × n", 6, 6), ("v\nn × d", 6, 1)],
+            "low rank": [("P̄\nn × k", 6, 1.6), ("F v\nk × d", 1.6, 1)],
+            "kernel": [("φ(q)\nn × m", 6, 1.3), ("φ(k)ᵀ v\nm × d", 1.3, 1)],
+            "compressed": [("P\nn × n/3", 6, 2), ("v'\nn/3 × d", 2, 1)],
+        },
+        title="One product, four sizes",
+        alt="Four products of matrices to scale. Dense: n × n times n × d. Low rank: n × k times k × d. Kernel: n × m "
+        "times m × d, m features. Compressed: n × n/3 times n/3 × d.",
+    )
+
+
+def ranks_of_heads(rank: Float[Tensor, "layers heads"]) -> Picture:
+    """How many directions each head needs, out of 256."""
+    layers, heads = rank.shape
+    return plots.heatmap(
+        rank.round(),
+        title="Few directions in the upper layers, many in the first",
+        rows=[f"layer {i + 1}" for i in range(layers)],
+        columns=[f"head {i + 1}" for i in range(heads)],
+        xlabel="",
+        ylabel="",
+        bar=False,
+        size=0.65,
+        span=(0, 256),
+        alt="Directions needed for 90% of the sum. "
+        + "; ".join(f"layer {i}: " + ", ".join(f"{x:.0f}" for x in row) for i, row in enumerate(rank, 1))
+        + ".",
+    )
+
+
+def neighbor_head(weights: Float[Tensor, "query key"], words: Sequence[str]) -> Picture:
+    """The weights of a head that looks at the next token."""
+    return plots.heatmap(
+        weights,
+        title="A head of nearly full rank: it looks at the next token",
+        rows=words,
+        columns=words,
+        numbers=False,
+        size=0.26,
+        bar="weight",
+        alt="The weights of head 1 in layer 1 for 16 tokens. Nearly every row has one dark cell, just right of the "
+        "diagonal: the next token.",
+    )
+
+
+def ranks_by_length(lengths: Sequence[int], ranks: Float[Tensor, "lengths layers"]) -> Picture:
+    """How many directions each layer needs, over the length of the text."""
+    series = {f"layer {i}": row for i, row in enumerate(ranks.T.tolist(), 1)}
+    return plots.lines(
+        {name: (lengths, row) for name, row in series.items()},
+        title="Every layer needs more directions as the text grows",
+        xlabel="length of the text n",
+        ylabel="directions for 90%",
+        xscale="log",
+        yscale="log",
+        marker="o",
+        alt="Directions needed over lengths 32 to 256, mean of the heads, both axes logarithmic. "
+        + "; ".join(f"{name}: {row[0]:.0f} to {row[-1]:.0f}" for name, row in series.items())
+        + ".",
+    )
+
+
+def random_feature_errors(sizes: Sequence[int], errors: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
+    """The error of Performer's output over the number of features, mean of the draws."""
+    means = {name: [sum(column) / len(column) for column in zip(*runs, strict=True)] for name, runs in errors.items()}
+    return plots.lines(
+        {name: (sizes, mean) for name, mean in means.items()},
+        title="Four times the features, half the error",
+        xlabel="features m",
+        ylabel="error of the output",
+        xscale="log",
+        yscale="log",
+        marker="o",
+        alt="Error over the number of features, mean of the draws, both axes logarithmic: two falling lines. "
+        + "; ".join(f"{name} from {mean[0]:.2f} to {mean[-1]:.2f}" for name, mean in means.items())
+        + ".",
+    )

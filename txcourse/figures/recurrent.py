@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from txcourse.figures.shapes import arrow, box
+from txlib.plots.charts import lines
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, fit, headline, ink, panels
 
 STATE, CONTEXT, DECODER = PALETTE[5], PALETTE[3], "#a9d8c8"
@@ -28,12 +29,13 @@ def recurrent_translator(
     weights: Float[Tensor, " source"] | None = None,
     step: int = 0,
 ) -> Picture:
-    """An encoder that reads in both directions below, a decoder that writes above, and what passes between them.
+    """An encoder that reads below, a decoder that writes above, and what passes between them.
 
     Args:
         source, target: the words.
         weights: of the encoder's states when word `step` of the target is written (Bahdanau et al. 2015, figure 1); the
-            decoder's state before it asks. None: one vector for all words of the target, from the states at both ends.
+            decoder's state before it asks; the encoder reads in both directions. None: it reads from the left, and its
+            last state is the one vector for all words of the target.
         step: the word that the weights belong to, from 0.
         title: what to see. alt: the same for a reader who cannot see it.
     """
@@ -48,7 +50,7 @@ def recurrent_translator(
             arrow(axes, (x, 0.15), (x, ENCODER_ROW - 0.2), head=9)
             box(axes, x, ENCODER_ROW, WIDTH, HEIGHT, f"$h_{{{number}}}$", STATE)
             if number > 1:
-                _between(axes, x, ENCODER_ROW, both=True)
+                _between(axes, x, ENCODER_ROW, both=weights is not None)
         box(axes, -BESIDE, DECODER_ROW, WIDTH, HEIGHT, "$s_0$", DECODER)
         for number, word in enumerate(target, start=1):
             x = BESIDE * (number - 1)
@@ -74,10 +76,12 @@ def reach(
     title: str,
     alt: str,
     pair: Sequence[str] = (),
+    position: int | None = None,
+    ylabel: str = "step",
 ) -> Picture:
     """Nets as graphs, side by side: how high a node stands says how many steps have to wait for one another.
 
-    What the last position's highest node depends on is colored.
+    What the highest node of a position depends on is colored: of the last position unless given.
 
     Args:
         nets: name → node → the nodes that it is computed from; see `Node`.
@@ -90,7 +94,7 @@ def reach(
         width, height = 0.6 + across * (0.25 + size * len(words)), 0.4 + down * (1.3 + 0.28 * steps)
         figure, all_axes = panels(len(nets), width=width, height=height, columns=across, sharey=True)
         for number, (axes, (name, net)) in enumerate(zip(all_axes, nets.items(), strict=True)):
-            top = max(node for node in net if node[1] == len(words) - 1)
+            top = max(node for node in net if node[1] == (len(words) - 1 if position is None else position))
             lit = _depends_on(net, top)
             for node, inputs in net.items():
                 for other in inputs:
@@ -100,11 +104,11 @@ def reach(
             for height, place in [*net, *((0, place) for place in range(len(words)))]:
                 on = (height, place) in lit
                 axes.plot(place, height, "o", color=PALETTE[1] if on else "#b0b0b0", markersize=6, zorder=3)
-            axes.set_xticks(range(len(words)), words, rotation=90)
+            axes.set_xticks(range(len(words)), words, rotation=90 if max(map(len, words)) > 2 else 0)
             for label, word in zip(axes.get_xticklabels(), words, strict=True):
                 label.set_fontweight("bold" if word in pair else "normal")
             axes.set_yticks(range(steps + 1))
-            axes.set(ylim=(-0.5, steps + 0.5), ylabel="" if number % across else "step")
+            axes.set(ylim=(-0.5, steps + 0.5), ylabel="" if number % across else ylabel)
             axes.tick_params(length=0)
             axes.spines[:].set_visible(False)
             axes.set_title(name, fontweight="normal", fontsize=11)
@@ -130,14 +134,37 @@ def four_readers(n: int) -> dict[str, dict[Node, list[Node]]]:
     }
 
 
+def gradients_back(
+    new: Mapping[str, Sequence[float]], trained: Mapping[str, Sequence[float]], *, title: str
+) -> Picture:
+    """The size of a gradient by its distance from the end, on a logarithmic axis; that of trained nets is dashed.
+
+    Args:
+        new, trained: name → log10 of the gradient at each distance from 0, relative to that at the end.
+        title: what to see.
+    """
+    sizes = {name: [10**size for size in powers] for name, powers in {**new, **trained}.items()}
+    return lines(
+        {name: (range(len(values)), values) for name, values in sizes.items()},
+        yscale="log",
+        dashed=list(trained),
+        title=title,
+        xlabel="tokens back from the end",
+        ylabel="gradient, relative to the end",
+        alt="Lines that fall with the distance, on a logarithmic axis. At its end: "
+        + ", ".join(f"{name} {values[-1]:.0e}" for name, values in sizes.items())
+        + ".",
+    )
+
+
 def _depends_on(net: Mapping[Node, Sequence[Node]], top: Node) -> set[Node]:
     """A node, and all that it is computed from."""
-    found, left = {top}, [top]
+    reached, left = {top}, [top]
     while left:
-        new = set(net.get(left.pop(), ())) - found
-        found |= new
+        new = set(net.get(left.pop(), ())) - reached
+        reached |= new
         left += new
-    return found
+    return reached
 
 
 def _between(axes: Axes, x: float, y: float, *, both: bool = False) -> None:
@@ -148,11 +175,10 @@ def _between(axes: Axes, x: float, y: float, *, both: bool = False) -> None:
 
 
 def _one_vector(axes: Axes, places: Sequence[float], targets: Sequence[float]) -> None:
-    """The states at both ends, and the one vector that all steps of the decoder read."""
+    """The last state, and the one vector that all steps of the decoder read."""
     middle = (places[0] + places[-1]) / 2
     box(axes, middle, CONTEXT_ROW - 0.1, 0.5, 0.36, "$c$", CONTEXT, fontsize=14)
-    for end, side in (places[0], -1), (places[-1], 1):
-        arrow(axes, (end, ENCODER_ROW + 0.2), (middle + 0.32 * side, CONTEXT_ROW - 0.1), CONTEXT, width=3, head=14)
+    arrow(axes, (places[-1], ENCODER_ROW + 0.2), (middle + 0.32, CONTEXT_ROW - 0.1), CONTEXT, width=3, head=14)
     rail = CONTEXT_ROW + 0.42
     axes.plot([middle, middle], [CONTEXT_ROW + 0.12, rail], color=CONTEXT, linewidth=3)
     axes.plot([min(targets), max(targets)], [rail, rail], color=CONTEXT, linewidth=3, solid_capstyle="round")

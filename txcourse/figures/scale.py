@@ -1,9 +1,10 @@
-"""The figures of lesson 35: numbers too small for a format, and work that is shared out over ranks."""
+"""The figures of lessons 35 to 37: numbers too small for a format, work on several ranks, the size for a budget."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
@@ -45,13 +46,19 @@ def magnitudes(
     return Picture(figure, alt)
 
 
-def ring(steps: Sequence[Sequence[Sequence[int]]], captions: Sequence[str], *, title: str, alt: str) -> Picture:
-    """Who holds how much of the sum: a row for each rank, a column for each chunk, a panel for each step.
+def ring(world: int = 4, *, title: str, alt: str) -> Picture:
+    """An all-reduce in a ring: a row for each rank, a column for each chunk, a panel for each step.
 
-    Args:
-        steps: [step][rank][chunk]: how many ranks' numbers are added up there.
+    Each cell says how many ranks' numbers are added up there; complete ones are green.
     """
-    world = len(steps[0])
+    counts = [[1] * world for _ in range(world)]
+    steps, captions = [counts], ["before", *["add"] * (world - 1), *["replace"] * (world - 1)]
+    for step in range(2 * (world - 1)):
+        before, counts = counts, [[*row] for row in counts]
+        for rank in range(world):
+            chunk = (rank - 1 - step) % world
+            counts[rank][chunk] = before[rank - 1][chunk] + (before[rank][chunk] if step < world - 1 else 0)
+        steps.append(counts)
     with drawing():
         figure, drawn = panels(len(steps), width=1.35 * len(steps) + 0.3, height=2.5)
         for axes, held, caption in zip(drawn, steps, captions, strict=True):
@@ -119,7 +126,7 @@ def split_network(ranks: int = 2, *, title: str, alt: str) -> Picture:
             text_style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 10} | style
             axes.text(left, middle, what, **text_style)
 
-        columns = [d, wide, 3.0, wide / ranks, d, d]  # x, W₁, the arrow, the hidden numbers, W₂, the rank's summand
+        columns = [d, wide, 3.0, wide, d, d]  # x, W₁, the arrow, the hidden numbers, W₂, the rank's summand
         starts = [sum(columns[:index]) + gap * index for index in range(len(columns) + 1)]
         middles = [-(wide + 1.2) * rank for rank in range(ranks)]
         for rank, middle in enumerate(middles):
@@ -127,7 +134,8 @@ def split_network(ranks: int = 2, *, title: str, alt: str) -> Picture:
             axes.add_patch(Rectangle((starts[1], middle - d / 2), wide, d, facecolor=PALE))
             box(starts[1] + rank * wide / ranks, middle, d, wide / ranks, rank)
             words(starts[2] + 1.5, middle, "GELU\n⟶")
-            box(starts[3], middle, n, wide / ranks, rank)
+            axes.add_patch(Rectangle((starts[3], middle - n / 2), wide, n, facecolor=PALE))
+            box(starts[3] + rank * wide / ranks, middle, n, wide / ranks, rank)
             axes.add_patch(Rectangle((starts[4], middle - wide / 2), d, wide, facecolor=PALE))
             box(starts[4], middle + wide / 2 - (rank + 0.5) * wide / ranks, wide / ranks, d, rank)
             box(starts[5], middle, n, d, rank)
@@ -138,54 +146,99 @@ def split_network(ranks: int = 2, *, title: str, alt: str) -> Picture:
                           arrowprops={"arrowstyle": "->", "color": GRAY})  # fmt: skip
         total, center = starts[6] + 1.4, sum(middles) / ranks
         words(total + 0.7, center, "+", fontsize=18)
-        words(total + 1.4, center + 2.1, "all-reduce")
-        words(total + 1.9, center, "=", fontsize=13, color=GRAY)
-        box(total + 2.6, center, n, d)
-        words(total + 2.6 + d / 2, center - 2.1, "result")
+        words(total + 0.7, middles[0], "all-reduce")
+        for middle in middles:
+            box(total + 3.6, middle, n, d)
+            axes.annotate("", (total + 3.3, middle), (total + 1.4, center),
+                          arrowprops={"arrowstyle": "->", "color": GRAY})  # fmt: skip
+        words(total + 3.6 + d / 2, wide / 2 + 0.7, "result")
         for index, name in enumerate(["x", "W₁", "", "hidden", "W₂", "summand"]):
             words(starts[index] + columns[index] / 2, wide / 2 + 0.7, name)
-        axes.set(xlim=(-4, total + 3 + d), ylim=(middles[-1] - wide / 2 - 0.2, wide / 2 + 1.3), aspect="equal")
+        axes.set(xlim=(-4, total + 4 + d), ylim=(middles[-1] - wide / 2 - 0.2, wide / 2 + 1.3), aspect="equal")
         axes.axis("off")
         axes.set_title(title)
     return Picture(figure, alt)
 
 
-def pipeline(
-    schedules: Mapping[str, Sequence[Sequence[tuple[int | float, int | float, str]]]], *, title: str, alt: str
+KINDS = {"forward": PALETTE[0], "backward": PALETTE[1], "travels": PALETTE[2]}
+
+
+def timetable(
+    ways: Mapping[str, Mapping[str, Sequence[tuple[int | float, int | float, str, str]]]],
+    *,
+    title: str,
+    alt: str,
+    xlabel: str = "time →",
 ) -> Picture:
-    """Who works when: a row for each stage, time to the right; forward blue, backward orange and longer, idle pale.
+    """Who is busy when: a row for each worker, time to the right; pale where one waits.
 
     Args:
-        schedules: name → for each stage (start, length, what); a schedule's shortest pieces are forward, `what` is a
-            micro-batch's name.
+        ways: name → worker → pieces: (start, length, words, kind). A kind is "forward", "backward" or "travels".
     """
-    ends = [max(start + length for stage in stages for start, length, _ in stage) for stages in schedules.values()]
+    ends = [max(start + length for row in rows.values() for start, length, *_ in row) for rows in ways.values()]
+    kinds = {kind for rows in ways.values() for row in rows.values() for *_, kind in row}
     with drawing():
-        stages_in_all = sum(len(stages) for stages in schedules.values())
-        height = 0.4 + 0.9 * len(schedules) + 0.27 * stages_in_all
-        figure, drawn = panels(len(schedules), width=9.4, height=height, columns=1)
-        for axes, (name, stages), end in zip(drawn, schedules.items(), ends, strict=True):
-            forward = min(length for stage in stages for _, length, _ in stage)
-            for row, work in enumerate(stages):
-                axes.add_patch(Rectangle((0, row + 0.04), end, 0.92, facecolor=PALE))
-                for start, length, what in work:
-                    back = length > forward
-                    box = Rectangle((start, row + 0.04), length, 0.92, facecolor=PALETTE[back], edgecolor="white")
-                    axes.add_patch(box).set_label("backward" if back else "forward")
-                    style = {"ha": "center", "va": "center", "color": words_on(PALETTE[back]), "fontsize": 8}
-                    axes.text(start + length / 2, row + 0.5, what, **style)  # type: ignore[arg-type]
-            axes.set(xlim=(0, max(ends)), ylim=(len(stages), 0), xticks=[])
-            axes.set_yticks([row + 0.5 for row in range(len(stages))], [f"stage {row}" for row in range(len(stages))])
+        height = 0.6 + 0.5 * len(ways) + 0.27 * sum(map(len, ways.values()))
+        figure, drawn = panels(len(ways), width=9.4, height=height, columns=1)
+        for axes, (name, rows), end in zip(drawn, ways.items(), ends, strict=True):
+            for index, pieces in enumerate(rows.values()):
+                axes.add_patch(Rectangle((0, index + 0.04), end, 0.92, facecolor=PALE))
+                for start, length, words, kind in pieces:
+                    color = KINDS[kind]
+                    box = Rectangle((start, index + 0.04), length, 0.92, facecolor=color, edgecolor="white", label=kind)
+                    axes.add_patch(box)
+                    axes.text(start + length / 2, index + 0.5, words, color=words_on(color),
+                              ha="center", va="center", fontsize=8)  # fmt: skip
+            axes.set(xlim=(0, 1.01 * max(ends)), ylim=(len(rows), 0))
+            axes.set_yticks([index + 0.5 for index in range(len(rows))], [*rows])
             axes.tick_params(axis="y", length=0)
             axes.spines[:].set_visible(False)
             axes.set_title(name, fontweight="normal", fontsize=11)
-        drawn[-1].set_xlabel("time →")
-        named: dict[str, Any] = {
-            str(box.get_label()): box for box in drawn[0].patches if box.get_label() in ("forward", "backward")
-        }
-        figure.legend(list(named.values()), list(named), loc="outside lower right", ncols=2, frameon=False)
+            if xlabel.endswith("→") or axes is not drawn[-1]:
+                axes.set_xticks([])
+        drawn[-1].set_xlabel(xlabel)
+        named = [Rectangle((0, 0), 1, 1, facecolor=color, label=kind) for kind, color in KINDS.items() if kind in kinds]
+        figure.legend(handles=named, loc="outside lower right", ncols=len(named), frameon=False)
         headline(figure, title)
     return Picture(figure, alt)
+
+
+def cuts(ways: Mapping[str, str], ranks: int = 4, *, title: str, alt: str) -> Picture:
+    """What each rank has, by its color: a model of some layers above, a batch of texts below; gray is what all have.
+
+    Args:
+        ways: a title → how it cuts: "data", "sharded", "tensor", "pipeline" or "context".
+    """
+    colors = PALETTE[:ranks]
+    with drawing():
+        figure, drawn = panels(len(ways), width=9.6, height=3.1)
+        for axes, (name, way) in zip(drawn, ways.items(), strict=True):
+            model = {"tensor": "across", "pipeline": "along", "sharded": "both"}.get(way, "")
+            batch = {"data": "along", "sharded": "along", "context": "across"}.get(way, "")
+            _owners(axes, ranks + 1.3, model, colors)
+            _owners(axes, 0, batch, colors)
+            axes.set(xlim=(-0.9, ranks), ylim=(-0.1, 2 * ranks + 1.4), aspect="equal")
+            axes.set_title(name, fontweight="normal", fontsize=11)
+            axes.axis("off")
+        for bottom, words in ((ranks + 1.3 + ranks / 2, "layers"), (ranks / 2, "texts")):
+            drawn[0].text(-0.5, bottom, words, rotation=90, ha="center", va="center", fontsize=10)
+        drawn[0].text(ranks / 2, ranks + 0.55, "model: layers × width", ha="center", va="center", fontsize=8)
+        drawn[0].text(ranks / 2, -0.5, "batch: texts × tokens", ha="center", va="center", fontsize=8)
+        boxes = [Rectangle((0, 0), 1, 1, facecolor=color, label=f"rank {rank}") for rank, color in enumerate(colors)]
+        boxes.append(Rectangle((0, 0), 1, 1, facecolor=PALE, label="all ranks"))
+        figure.legend(handles=boxes, loc="outside lower center", ncols=len(boxes), frameon=False)
+        headline(figure, title)
+    return Picture(figure, alt)
+
+
+def _owners(axes: Axes, bottom: int | float, way: str, colors: Sequence[str]) -> None:
+    """Draw a square of cells, each in the color of the rank that has it: by columns, by rows, or both in turns."""
+    ranks = len(colors)
+    for row in range(ranks):
+        for column in range(ranks):
+            rank = {"across": column, "along": row, "both": (row + column) % ranks}.get(way)
+            color = PALE if rank is None else colors[rank]
+            axes.add_patch(Rectangle((column, bottom + ranks - 1 - row), 0.94, 0.94, facecolor=color))
 
 
 def isoflops(
@@ -214,4 +267,34 @@ def isoflops(
         axes.set(xscale="log", xlabel="parameters N", ylabel="loss (nats)")
         readable(axes.xaxis, [value for x, _ in points.values() for value in x])
         axes.set_title(title)
+    return Picture(figure, alt)
+
+
+def memory(
+    ways: Mapping[str, Mapping[str, int | float]], limit: tuple[str, int | float], *, title: str, alt: str
+) -> Picture:
+    """What a training holds: a bar for each way, its parts end to end in the same colors, and the memory of a device.
+
+    Args:
+        ways: name → part → GB; all have the same parts.
+        limit: a device and its GB.
+    """
+    parts = [*next(iter(ways.values()))]
+    with drawing():
+        figure, (axes,) = panels(width=8.6, height=1.5 + 0.42 * len(ways))
+        for part, color in zip(parts, PALETTE, strict=False):
+            lefts = [sum(sizes[each] for each in parts[: parts.index(part)]) for sizes in ways.values()]
+            lengths = [sizes[part] for sizes in ways.values()]
+            axes.barh([*ways], lengths, left=lefts, color=color, height=0.7, label=part)
+        for row, sizes in enumerate(ways.values()):
+            axes.annotate(f"{sum(sizes.values()):.0f} GB", (sum(sizes.values()), row), xytext=(5, 0),
+                          textcoords="offset points", va="center")  # fmt: skip
+        axes.axvline(limit[1], color="black", linestyle=":")
+        axes.annotate(limit[0], (limit[1], -0.65), xytext=(4, 0), textcoords="offset points", va="center")
+        axes.margins(x=0.12)
+        axes.set_ylim(len(ways) - 0.5, -0.95)
+        axes.set(xlabel="memory (GB)")
+        axes.tick_params(axis="y", length=0)
+        axes.set_title(title)
+        figure.legend(loc="outside lower center", ncols=len(parts), frameon=False)
     return Picture(figure, alt)

@@ -19,17 +19,24 @@ def clusters(
     title: str,
     alt: str,
     names: Sequence[str] | None = None,
+    weights: Float[Tensor, "sets points"] | None = None,
 ) -> Picture:
     """Sets of points side by side, with an ellipse of two standard deviations around each cluster.
 
     Args:
         seen: who sees which clusters; each has a color of its own, and the later ones are dashed.
         names: a title for each set.
+        weights: of each point, whose dot is the larger; all are alike unless given.
     """
     with drawing():
         figure, all_axes = panels(len(points), width=min(9.8, 0.6 + 2.3 * len(points)), height=3.0, sharey=True)
-        for number, (axes, each) in enumerate(zip(all_axes, points, strict=True)):
-            axes.plot(*each.detach().T, ".", color=GRAY, markersize=4)
+        for number, (axes, cloud) in enumerate(zip(all_axes, points, strict=True)):
+            x, y = cloud.detach().T
+            if weights is None:
+                axes.plot(x, y, ".", color=GRAY, markersize=4)
+            else:
+                sizes = 4 + 120 * weights[number] / weights[number].max()
+                axes.scatter(x, y, s=sizes.tolist(), color=GRAY, alpha=0.7)
             for place, (mean, deviation) in enumerate(seen.values()):
                 for center, spread in zip(mean[number].detach(), deviation[number].detach(), strict=True):
                     axes.add_patch(
@@ -42,7 +49,7 @@ def clusters(
                             linestyle=(0, (3, 2)) if place else "-",
                         )
                     )
-            axes.set(xlim=(-5, 5), ylim=(-5, 5), aspect="equal", xlabel="x")
+            axes.set(xlim=(-5.5, 5.5), ylim=(-5.5, 5.5), xticks=(-4, 0, 4), aspect="equal", xlabel="x")
             if names:
                 axes.set_title(names[number], fontweight="normal", fontsize=11)
         all_axes[0].set_ylabel("y")

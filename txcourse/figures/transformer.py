@@ -1,10 +1,11 @@
 """The encoder–decoder as a drawing, and what translators cost and are worth."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.transforms import Bbox
 
@@ -17,35 +18,29 @@ BRANCH, WIDTH, HEIGHT = 1.36, 1.75, 0.5  # of a sub-layer's box: how far to the 
 FIRST, UNIT = 1.98, 1.62  # where the lowest sub-layer leaves the stream, and the next one above it
 
 
-def encoder_decoder(
-    *, source: str, shifted: str, target: str, title: str, alt: str, norm_first: bool = False
-) -> Picture:
-    """The Transformer from bottom to top, wired post-norm as in the paper (Vaswani et al. 2017, figure 1), or pre-norm.
+def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: str) -> Picture:
+    """The Transformer from bottom to top, wired post-norm as in the paper (Vaswani et al. 2017, figure 1).
 
-    Next to the former, one sub-layer wired post-norm and pre-norm (Xiong et al. 2020, figure 1).
+    Next to it, one sub-layer wired post-norm and pre-norm (Xiong et al. 2020, figure 1).
 
     Args:
         source: what the encoder reads. shifted: what the decoder reads. target: what the decoder is to write.
-        norm_first: the norm is on each branch, and one more on top of each stack.
         title: what to see. alt: the same for a reader who cannot see it.
     """
     attend, think = ("multi-head\nself-attention", ATTENTION), ("feed-forward", FEED_FORWARD)
     cross = ("multi-head\ncross-attention", MEMORY)
     with drawing():
-        figure, (axes,) = panels(width=7.4 if norm_first else 9.8, height=8.6)
-        axes.set(xlim=(0.1, 7.5 if norm_first else 9.95), ylim=(-0.15, 8.35), aspect="equal")
+        figure, (axes,) = panels(width=9.8, height=8.6)
+        axes.set(xlim=(0.1, 9.95), ylim=(-0.15, 8.35), aspect="equal")
         axes.axis("off")
-        top = _stack(axes, ENCODER, source, [attend, think], norm_first)
-        end = _stack(
-            axes, DECODER, shifted, [("causal multi-head\nself-attention", ATTENTION), cross, think], norm_first
-        )
+        top = _stack(axes, ENCODER, source, [attend, think])
+        end = _stack(axes, DECODER, shifted, [("causal multi-head\nself-attention", ATTENTION), cross, think])
         _memory(axes, top, FIRST + UNIT + 0.62)
         _output(axes, end, target)
-        if not norm_first:
-            _zoom(axes, 4.35, "post-norm, the paper's:", "norm(x + sublayer(x))", norm_first=False)
-            _zoom(axes, 0.75, "pre-norm, ours:", "x + sublayer(norm(x))", norm_first=True)
-            note = "one more norm on\ntop of each stack"
-            axes.text(ZOOM - 0.16, 3.05, note, ha="right", va="center", color=GRAY, fontsize=9)
+        _zoom(axes, 4.35, "post-norm, the paper's:", "norm(x + sublayer(x))", norm_first=False)
+        _zoom(axes, 0.75, "pre-norm, ours:", "x + sublayer(norm(x))", norm_first=True)
+        note = "one more norm on\ntop of each stack"
+        axes.text(ZOOM - 0.16, 3.05, note, ha="right", va="center", color=GRAY, fontsize=9)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -61,15 +56,21 @@ def costs(
 ) -> Picture:
     """What a system costs to train against how well it does: a panel per task, costs on a logarithmic axis.
 
+    All panels have the same costs, and scores in the same steps.
+
     Args:
         translators: task → system → (cost, score).
         highlight: systems whose name has this in it are colored.
     """
+    panels_scores = [[score for _, score in systems.values()] for systems in translators.values()]
+    span = max(max(scores) - min(scores) for scores in panels_scores)
+    all_costs = [cost for systems in translators.values() for cost, _ in systems.values()]
     with drawing():
         figure, all_axes = panels(len(translators), width=4.9 * len(translators), height=4.6)
         for number, (axes, (task, systems)) in enumerate(zip(all_axes, translators.items(), strict=True)):
+            middle = (min(panels_scores[number]) + max(panels_scores[number])) / 2
             axes.set(xscale="log", xlabel=xlabel, ylabel="" if number else ylabel)
-            axes.margins(x=0.25, y=0.12)
+            axes.set(xlim=(min(all_costs) / 4, max(all_costs) * 4), ylim=(middle - 0.6 * span, middle + 0.6 * span))
             axes.set_title(task, fontweight="normal", fontsize=11)
             for name, (cost, score) in systems.items():
                 color = PALETTE[1] if highlight and highlight in name else GRAY
@@ -81,11 +82,39 @@ def costs(
         return Picture(figure, alt)
 
 
+def three_masks(*, source: Sequence[str], shifted: Sequence[str], padding: int, title: str, alt: str) -> Picture:
+    """Who may look at whom in the encoder, in the decoder, and from the decoder at the encoder's memory.
+
+    Args:
+        source: tokens that the encoder reads. shifted: those that the decoder reads.
+        padding: how many of the source's last tokens are padding.
+    """
+    real = np.arange(len(source)) < len(source) - padding  # (source,)
+    past = np.tri(len(shifted), dtype=bool)  # (target, target)
+    tables = {
+        "encoder, self-attention:\npadding": (source, source, ATTENTION, np.tile(real, (len(source), 1))),
+        "decoder, self-attention:\ncausal": (shifted, shifted, ATTENTION, past),
+        "decoder, cross-attention:\npadding": (shifted, source, MEMORY, np.tile(real, (len(shifted), 1))),
+    }
+    with drawing():
+        figure, all_axes = panels(len(tables), width=9.8, height=4.0)
+        for axes, (name, (rows, columns, color, allowed)) in zip(all_axes, tables.items(), strict=True):
+            axes.pcolormesh(allowed, cmap=ListedColormap(["white", color]), edgecolors="#d9d9d9", linewidth=0.8)
+            axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=90)
+            axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+            axes.tick_params(length=0)
+            axes.set(aspect="equal", xlabel="looks at", ylabel="" if axes is not all_axes[0] else "reads")
+            axes.invert_yaxis()
+            axes.set_title(name, fontweight="normal", fontsize=11)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
 def _label(axes: Axes, systems: Mapping[str, tuple[float, float]], highlight: str) -> None:
     """A name beside each point, on the first side where it covers neither points nor names."""
     points = axes.transData.transform(list(systems.values()))
     taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
-    for name, place in sorted(systems.items(), key=lambda each: -each[1][0]):  # the right edge has least room
+    for name, place in sorted(systems.items(), key=lambda system: -system[1][0]):  # the right edge has least room
         ours = highlight and highlight in name
         style: dict[str, Any] = {"color": ink(PALETTE[1]), "fontweight": "bold"} if ours else {"color": GRAY}
         for x, y, ha, va in ((0, 7, "center", "bottom"), (8, -1, "left", "center"), (-8, -1, "right", "center")):
@@ -101,11 +130,11 @@ def _label(axes: Axes, systems: Mapping[str, tuple[float, float]], highlight: st
         taken.append(text.get_window_extent())
 
 
-def _stack(axes: Axes, stream: float, words: str, parts: list[tuple[str, str]], norm_first: bool) -> float:
+def _stack(axes: Axes, stream: float, words: str, parts: list[tuple[str, str]]) -> float:
     """Words, embedding, positions and the block that is repeated; gives the height at which its stream leaves it."""
     top = FIRST + UNIT * len(parts) + 0.06
     corner = stream - BRANCH - WIDTH / 2 - 0.2, FIRST - 0.2
-    size = BRANCH + WIDTH / 2 + 0.75, top - FIRST + (-0.18 if norm_first else 0.12)
+    size = BRANCH + WIDTH / 2 + 0.75, top - FIRST + 0.12
     style: dict[str, Any] = {"facecolor": "#f4f4f4", "edgecolor": "#bdbdbd", "zorder": 0}
     axes.add_patch(FancyBboxPatch(corner, *size, "round,pad=0.06", **style))
     axes.text(corner[0] + 0.04, corner[1] + size[1] - 0.02, "N ×", ha="left", va="top", fontsize=12, fontweight="bold")
@@ -116,14 +145,12 @@ def _stack(axes: Axes, stream: float, words: str, parts: list[tuple[str, str]], 
     _positions(axes, stream, 1.3)
     for number, (text, color) in enumerate(parts):
         asks = number == 1 and len(parts) == 3
-        _sublayer(axes, stream, FIRST + UNIT * number, text, color, asks=asks, norm_first=norm_first)
-    if norm_first:
-        _norm(axes, stream, top - 0.02)
+        _sublayer(axes, stream, FIRST + UNIT * number, text, color, asks=asks)
     return top
 
 
-def _sublayer(axes: Axes, stream: float, bottom: float, text: str, color: str, *, asks: bool, norm_first: bool) -> None:
-    """One sub-layer beside its stream, added to it again; and the norm, on the branch or across the stream."""
+def _sublayer(axes: Axes, stream: float, bottom: float, text: str, color: str, *, asks: bool) -> None:
+    """One sub-layer beside its stream, added to it again; and the norm across the stream."""
     middle = stream - BRANCH
     inputs = [0.0] if asks or text == "feed-forward" else [-0.45, 0.0, 0.45]
     axes.plot([stream, middle + min(inputs)], [bottom + 0.1] * 2, color=GRAY, linewidth=1.5, zorder=1)
@@ -135,14 +162,11 @@ def _sublayer(axes: Axes, stream: float, bottom: float, text: str, color: str, *
     axes.plot([middle, middle], [bottom + 0.9, bottom + 1.06], color=GRAY, linewidth=1.5, zorder=1)
     arrow(axes, (middle, bottom + 1.06), (stream - 0.13, bottom + 1.06), head=10)
     _plus(axes, stream, bottom + 1.06)
-    if norm_first:
-        _norm(axes, stream - 0.5, bottom + 0.1, 0.45)
-    else:
-        _norm(axes, stream, bottom + 1.38)
+    _norm(axes, stream, bottom + 1.38)
 
 
-def _norm(axes: Axes, x: float, y: float, width: float = 0.62) -> None:
-    box(axes, x, y, width, 0.2, "norm", NORM, fontsize=10)
+def _norm(axes: Axes, x: float, y: float) -> None:
+    box(axes, x, y, 0.62, 0.2, "norm", NORM, fontsize=10)
 
 
 def _plus(axes: Axes, x: float, y: float) -> None:

@@ -1,12 +1,15 @@
 """Recurrence in depth: one block used again and again, and when each position stops."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from txcourse.figures.shapes import PALE, arrow, box
+from txlib.plots.charts import lines
+from txlib.plots.matrices import heatmap
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels, words_on
 
 GAP = 0.4  # between two chains
@@ -119,7 +122,7 @@ def beliefs(
     Args:
         named: step → the name for each line, in the order of the stories.
         stories: the names in each chain, its author first.
-        taken: after how many steps each line halted, where a bar is drawn.
+        taken: after how many steps each line halted: there a bar is drawn, and what follows is pale.
         title: what to see. alt: the same for a reader who cannot see it.
     """
     color_of = {story[0]: PALETTE[row % 6] for row, story in enumerate(stories)}
@@ -130,8 +133,10 @@ def beliefs(
             axes.text(0.4, y, label, ha="right", va="center", fontsize=9)
             for step, names in enumerate(named, start=1):
                 fill = color_of.get(names[line], PALE)
-                axes.barh(y, 0.94, left=step - 0.47, height=0.9, color=fill)
-                axes.text(step, y, names[line], ha="center", va="center", fontsize=8, color=words_on(fill))
+                halted = taken is not None and step > taken[line]
+                axes.barh(y, 0.94, left=step - 0.47, height=0.9, color=fill, alpha=0.25 if halted else 1)
+                word = "black" if halted else words_on(fill)
+                axes.text(step, y, names[line], ha="center", va="center", fontsize=8, color=word)
             if taken is not None:
                 axes.plot([taken[line] + 0.5] * 2, [y - 0.47, y + 0.47], color="black", linewidth=3)
         axes.set_xticks(range(1, len(named) + 1))
@@ -141,6 +146,59 @@ def beliefs(
         axes.set(xlabel="step", xlim=(-1.2, len(named) + 0.6), ylim=(lines[-1][0] + 0.6, -0.6))
         axes.set_title(title)
         return Picture(figure, alt)
+
+
+def right_by_depth(
+    right: Mapping[str, Sequence[float]], guessing: Sequence[float], *, trained: int = 5, title: str
+) -> Picture:
+    """How many lines of each depth are right, a curve per model, next to guessing, which begins at depth 1.
+
+    Args:
+        right: model → the fraction at depth 0, 1 …
+        trained: the greatest depth in training, where a dotted line is drawn.
+        title: what to see.
+    """
+    curves = {name: (range(len(each)), [100 * one for one in each]) for name, each in right.items()}
+    return lines(
+        curves | {"guessing": (range(1, len(guessing) + 1), [100 * chance for chance in guessing])},
+        title=title,
+        xlabel="depth of the line",
+        ylabel="right answers (%)",
+        marker="o",
+        mark=("trained to here", trained),
+        dashed=["guessing"],
+        colors={"guessing": GRAY},
+        alt="Right answers over the depth of the line, mean of three seeds. "
+        + "; ".join(
+            f"{name}: {each[trained]:.0%} at depth {trained}, {each[-2]:.0%} at depth {len(each) - 2}"
+            for name, each in right.items()
+        ),
+    )
+
+
+def depth_table(right: Mapping[str, Sequence[float]], *, title: str, ylabel: str = "") -> Picture:
+    """How many lines of each depth are right, in percent: a row per model or number of steps.
+
+    Args:
+        right: row → the fraction at depth 0, 1 …
+        title: what to see. ylabel: what a row is.
+    """
+    deepest = len(next(iter(right.values()))) - 1
+    shown = sorted({0, deepest // 2, deepest})
+    return heatmap(
+        (100 * torch.tensor([list(row) for row in right.values()])).round(),
+        rows=list(right),
+        columns=[str(depth) for depth in range(deepest + 1)],
+        title=title,
+        xlabel="depth of the line",
+        ylabel=ylabel,
+        numbers=True,
+        size=0.45,
+        alt=f"Right answers in percent, columns for depths 0 to {deepest}, a row for each of {ylabel or 'the models'}. "
+        + "; ".join(
+            f"{name}: " + ", ".join(f"{row[k]:.0%} at depth {k}" for k in shown) for name, row in right.items()
+        ),
+    )
 
 
 def _lines(stories: Sequence[Sequence[str]]) -> list[tuple[float, str, str]]:

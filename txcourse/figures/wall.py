@@ -1,12 +1,13 @@
-"""The square that attention computes, to scale, and the ways round it."""
+"""The figures of lesson 30: what grows with the length, the square to scale, and the ways around it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from txlib.plots.charts import lines
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, fit, headline, ink, panels, words_on
 
 TOKENS, SCORES, EMPTY = PALETTE[0], PALETTE[1], "#eeeeee"
@@ -39,7 +40,7 @@ def areas(lengths: Sequence[int], d_model: int, *, title: str, alt: str) -> Pict
 
 
 def ways_round(*, title: str, alt: str) -> Picture:
-    """What six families of efficient Transformers compute in place of the whole square (Tay et al. 2022, §3.1).
+    """What six families of efficient Transformers compute instead of the whole square (Tay et al. 2022, §3.1).
 
     Queries run downwards, keys to the right. What is computed is dark; where the square is replaced by smaller
     rectangles, these are drawn inside its outline.
@@ -109,3 +110,85 @@ def _rectangles(axes: Axes, parts: Sequence[tuple[str, int, int, int, int]]) -> 
     for name, left, top, width, height in parts:
         axes.add_patch(Rectangle((left, top), width, height, color=SCORES, linewidth=0))
         axes.text(left + width / 2, top + height / 2, name, rotation=90 if height > width else 0, **words)
+
+
+def exponents(sizes: Sequence[int], counts: Mapping[str, Sequence[int]]) -> Picture:
+    """The steps of the four tasks of lesson 30 over the number of words."""
+    return lines(
+        {name: (sizes, costs) for name, costs in counts.items()},
+        xscale="log",
+        yscale="log",
+        marker="o",
+        title="On logarithmic axes the slope is the exponent",
+        xlabel="words n",
+        ylabel="steps",
+        alt="Steps against the number of words, both logarithmic. Look up: flat at 1. Search: a straight line of slope "
+        "1. Sort: a little above it and a little steeper. Compare: slope 2, from 28 steps at 8 words to 2 million at "
+        "2,048.",
+    )
+
+
+def fractions_of_a_block(widths: Mapping[str, int]) -> Picture:
+    """Scores and mixing as a fraction of a block, n / (n + 6d), over the length, for each width."""
+    lengths = [2**k for k in range(7, 18)]
+    return lines(
+        {name: (lengths, [100 * n / (n + 6 * d) for n in lengths]) for name, d in widths.items()},
+        xscale="log",
+        title="The wider the model, the further away the wall",
+        xlabel="length n",
+        ylabel="scores and mixing (% of a block)",
+        alt="Scores and mixing in percent of a block against the length from 128 to 131,072, logarithmic. Each curve "
+        "rises slowly, then steeply, and reaches half at six times the width: "
+        + ", ".join(f"{6 * d:,}" for d in widths.values())
+        + " tokens.",
+    )
+
+
+def clock(lengths: Sequence[int], times: Mapping[str, Sequence[float]], *, title: str, **options: Any) -> Picture:
+    """Milliseconds of computations over the length, both axes logarithmic; options as in `txlib.plots.lines`."""
+    ends = (
+        f"{name}: {run[0]:.2g} ms at {lengths[0]}, {run[-1]:.3g} ms at {lengths[-1]:,}" for name, run in times.items()
+    )
+    return lines(
+        {name: (lengths, run) for name, run in times.items()},
+        xscale="log",
+        yscale="log",
+        marker="o",
+        title=title,
+        xlabel="length n",
+        ylabel="milliseconds",
+        alt="Milliseconds against the length, both logarithmic. " + "; ".join(ends) + ".",
+        **options,
+    )
+
+
+def longest_paths(lengths: Sequence[int], paths: Mapping[str, Sequence[int]]) -> Picture:
+    """The layers, or steps, between the first and the last position, over the length, for each kind of layer."""
+    return lines(
+        {name: (lengths, path) for name, path in paths.items()},
+        xscale="log",
+        yscale="log",
+        marker="o",
+        title="Attention hears the first token at once, however far it is",
+        xlabel="length n",
+        ylabel="layers, or steps, on the path",
+        alt="Layers that the news from the first position passes until the last one, against the length, logarithmic. "
+        + "; ".join(f"{name}: {', '.join(map(str, path))}" for name, path in paths.items())
+        + f" for {', '.join(map(str, lengths))} positions.",
+    )
+
+
+def in_view(contexts: Sequence[int], percent: Sequence[float]) -> Picture:
+    """How many of the rare words that come back have their last mention in the context, over its length."""
+    return lines(
+        {"last mention in view": (contexts, percent)},
+        xscale="log",
+        marker="o",
+        mark=("GPT-2: 1,024", 1024),
+        title="With 1,024 tokens, most rare words look new",
+        xlabel="context (tokens)",
+        ylabel="rare words that come back (%)",
+        alt="Returning rare words whose last mention is within the context, against its length: "
+        + ", ".join(f"{value:.0f}% at {n:,}" for n, value in zip(contexts, percent, strict=True))
+        + ".",
+    )

@@ -33,17 +33,17 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attributes}
-        if "id" in given:
-            self.ids[given["id"]] += 1
-        if tag == "a" and "href" in given:
-            self.links.append(given["href"])
-        if SOURCES.get(tag) in given:
-            self.fetched.append(given[SOURCES[tag]])
-        if tag == "link" and FETCHED & set(given.get("rel", "").split()):
-            self.fetched.append(given.get("href", ""))
-        if tag == "img" and not given.get("alt", "").strip() and given.get("aria-hidden") != "true":
-            self.silent.append(given.get("src", "")[:60])
+        values = {name: value or "" for name, value in attributes}
+        if "id" in values:
+            self.ids[values["id"]] += 1
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if SOURCES.get(tag) in values:
+            self.fetched.append(values[SOURCES[tag]])
+        if tag == "link" and FETCHED & set(values.get("rel", "").split()):
+            self.fetched.append(values.get("href", ""))
+        if tag == "img" and not values.get("alt", "").strip() and values.get("aria-hidden") != "true":
+            self.silent.append(values.get("src", "")[:60])
         if tag == "article":
             self.articles += 1
             self._inside += 1

@@ -12,13 +12,13 @@ def write_excerpts(app: Any, doctree: nodes.document, page: str) -> None:
 
     A script, since a page that is opened as a file may load scripts, but not read other files.
     """
-    found = [
+    sections = [
         [section["ids"][0], section.next_node(nodes.title).astext(), " ".join(_sentences(section))]
         for section in doctree.findall(nodes.section)
     ]
     path = Path(app.outdir) / "_static" / "excerpts" / f"{page}.js"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"excerpts[{json.dumps(page)}] = {json.dumps(found, ensure_ascii=False)};\n", encoding="utf-8")
+    path.write_text(f"excerpts[{json.dumps(page)}] = {json.dumps(sections, ensure_ascii=False)};\n", encoding="utf-8")
 
 
 def _sentences(section: nodes.section) -> list[str]:

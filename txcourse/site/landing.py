@@ -7,13 +7,14 @@ from pathlib import Path
 from txlib.plots.picture import PALETTE
 
 STILLS = {"1": "Turn a query.", "2": "Watch a translator look back.", "4": "Which of the two models is useless?"}
-COLORS = dict(enumerate(PALETTE[:4], start=1))  # of the parts
+COLORS = dict(enumerate(PALETTE[:5], start=1))  # of the parts
 BOXES = (  # part, left, top, width, text; in rows from the input at the bottom to what is written at the top
     (1, 215, 10, 100, "translate"),
     (2, 325, 10, 90, "continue"),
     (2, 425, 10, 100, "fill in"),
     (3, 535, 10, 100, "classify"),
     (2, 425, 70, 210, "sampling, a cache, drafts"),
+    (5, 15, 70, 190, "a look inside"),
     (1, 215, 70, 200, "probabilities"),
     (2, 425, 130, 210, "experts, one block as a loop"),
     (1, 215, 130, 200, "feed-forward"),

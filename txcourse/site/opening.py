@@ -25,10 +25,10 @@ def github(repository: str) -> tuple[str, str]:
     Raises:
         ValueError: it is no such address.
     """
-    found = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?", repository)
-    if not found:
+    match = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?", repository)
+    if not match:
         raise ValueError(f"REPOSITORY={repository!r} is no address like https://github.com/somebody/txlib")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def opening(name: str, repository: str = "") -> str:

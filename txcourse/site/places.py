@@ -19,15 +19,15 @@ class Section:
 
 def sections(name: str, notebook: Any) -> list[Section]:
     """The sections of a notebook, "03_attention" or "exercise_03_attention"; the first is what precedes them."""
-    found = [Section(base(name), "")]
+    result = [Section(base(name), "")]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             for line, heading in headed(cell.source):
                 if heading:
-                    found.append(Section(_label(found, *heading), heading[1]))
+                    result.append(Section(_label(result, *heading), heading[1]))
                 else:
-                    found[-1].text += line + "\n"
-    return found
+                    result[-1].text += line + "\n"
+    return result
 
 
 def put_labels(name: str, notebook: Any) -> None:
@@ -59,7 +59,7 @@ def _label(before: list[Section], level: int, title: str) -> str:
     start = before[0].label
     if number := re.match(r"(?:Task )?(\d+(?:\.\d+)*)\b", title):
         return f"{start}-{number[1].replace('.', '-')}"
-    parents = [each.label for each in before if re.fullmatch(rf"{start}-\d+", each.label)] or [start]
+    parents = [section.label for section in before if re.fullmatch(rf"{start}-\d+", section.label)] or [start]
     above = parents[-1] if level > 2 else start
-    taken = sum(bool(re.fullmatch(rf"{above}-[a-z]", each.label)) for each in before)
+    taken = sum(bool(re.fullmatch(rf"{above}-[a-z]", section.label)) for section in before)
     return f"{above}-{chr(ord('a') + taken)}"

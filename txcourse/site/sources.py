@@ -10,15 +10,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 BUILT = {  # lesson → how a line of source begins: the label of the section that builds what is there, and what that is
-    "01_text": {
-        "vectors = rows(": ("lesson-01-6", "a row for each id"),
-        "self.scale = ": ("lesson-05-3", "why times √d"),
-    },
     "02_seq2seq": {
         "hidden = self.query(q)": ("lesson-02-5", "the additive score"),
-        "for y_t in y.split(": ("lesson-02-4", "one token after the other"),
-        "c_t, a_t = attend(": ("lesson-02-5", "a context for each step"),
-        "s_t, state = lowest(": ("lesson-02-4", "a step of the decoder"),
     },
     "03_attention": {
         "scale = q.shape": ("lesson-03-4", "why divide by √d"),
@@ -26,7 +19,6 @@ BUILT = {  # lesson → how a line of source begins: the label of the section th
         "score = score + bias": ("lesson-05-4", "distances in the score"),
         "allowed = as_dense(": ("lesson-03-5", "what may not be seen"),
         "score = score.masked_fill(": ("lesson-03-5", "hide, then zero"),
-        "out = torch.nn.functional.dropout(": ("lesson-03-3", "the mixture"),
     },
     "04_heads": {
         "joined = heads.transpose(": ("lesson-04-5", "join, and project"),
@@ -84,18 +76,18 @@ def put_sources(name: str, notebook: Any, pages: Mapping[str, str]) -> None:
 def parts(source: str, built: Mapping[str, tuple[str, str]]) -> list[tuple[int, str, str]]:
     """Return line, label and text of each part, where the first line begins as it should."""
     lines = [line.strip() for line in source.split("\n")]
-    found = []
+    matches = []
     for start, (label, text) in built.items():
-        found += [(at, label, text) for at, line in enumerate(lines) if line.startswith(start)][:1]
-    return sorted(found)
+        matches += [(at, label, text) for at, line in enumerate(lines) if line.startswith(start)][:1]
+    return sorted(matches)
 
 
-def two_columns(source: str, found: list[tuple[int, str, str]], pages: Mapping[str, str]) -> str:
+def two_columns(source: str, matches: list[tuple[int, str, str]], pages: Mapping[str, str]) -> str:
     """The source, and next to it a link at the height of each part."""
     code = highlight(source, PythonLexer(stripnl=False), HtmlFormatter())
     items = "".join(
         f'<li style="--line: {at}"><a href="{address(label, pages)}">{number(label)}: {escape(text)}</a></li>'
-        for at, label, text in found
+        for at, label, text in matches
     )
     return f'<div class="opened">{code}<ul>{items}</ul></div>'
 

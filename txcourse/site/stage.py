@@ -18,6 +18,7 @@ PARTS = {  # of the course, and the page of each
     "II Language models": "2_language",
     "III Beyond text": "3_beyond",
     "IV Efficiency": "4_efficiency",
+    "V From a model to an assistant": "5_assistant",
 }
 PAGES = ("HELP", "CHANGELOG", "CONTRIBUTING", "SECURITY")  # in addition to docs/
 

@@ -32,7 +32,7 @@ def check_notebook(
     """
     path = Path(path)
     notebook = read_notebook(path)
-    recordings = _recordings(path, notebook)
+    recordings = recordings_in(path, notebook)
     if missing := missing_data(notebook, path.parent):
         raise NotebookError(
             f"{path} reads {', '.join(missing)}, which does not exist relative to its folder: get it with the exercise"
@@ -90,7 +90,12 @@ def read_notebook(path: Path) -> Any:
     return notebook
 
 
-def _recordings(path: Path, notebook: Any) -> dict:
+def recordings_in(path: Path, notebook: Any) -> dict:
+    """Return the recordings that travel with a released notebook.
+
+    Raises:
+        NotebookError: it has none, or they are damaged.
+    """
     for cell in notebook.cells:
         if cell.cell_type == "code" and (packed := LOADED.search(cell.source)):
             try:

@@ -33,7 +33,8 @@ from txgrade.checking.operators import Operators
 MOST_CALLS = 12  # of a function that are taken down on each seed
 MOST_NUMBERS = 20_000  # in the tensors of a call that is taken down
 MOST_REFUSED = 100  # fillings in a row that a callable refuses; then it is left
-SECONDS, PATIENCE = 2, 60  # of processor time that one callable may take with all its fillings, and of the clock's
+CPU_SECONDS = 2  # of processor time that one callable may take with all its fillings
+WALL_SECONDS = 60  # of the clock's time, likewise
 MEMORY = 2 * 2**30  # bytes that the process which tries them may grow by
 RESTARTS = 200  # after so many callables that crashed or hung, the search ends
 VIEWS = frozenset(  # and copies: operators that compute nothing
@@ -242,12 +243,12 @@ def _attempts(candidates: Sequence[TorchCall], begin: int, attempt: Callable, se
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warnings.simplefilter("ignore")
     with torch.no_grad():
-        for place in range(begin, len(candidates)):
-            sender.send((place, None))
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)  # its signal ends the process
-            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-            if (result := attempt(candidates[place])) is not None:
-                sender.send((place, result))
+        for index in range(begin, len(candidates)):
+            sender.send((index, None))
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
+            signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
+            if (result := attempt(candidates[index])) is not None:
+                sender.send((index, result))
     signal.setitimer(signal.ITIMER_PROF, 0)
     signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -69,8 +69,8 @@ def measured_shares(
     bundles = {}
     for task in measured:
         for seed, run in runs.items():
-            known = [task_bundles["bundle"] for task_bundles in run["known"] if task_bundles["task"] == task]
-            bundles[task, seed] = [run["reference"][task], *known, _absurd(run["reference"][task])]
+            answers = [task_bundles["bundle"] for task_bundles in run["known"] if task_bundles["task"] == task]
+            bundles[task, seed] = [run["reference"][task], *answers, _absurd(run["reference"][task])]
     requests = [
         {"task": task, "seed": seed, "bundle": bundle}
         for (task, seed), task_bundles in bundles.items()
@@ -181,7 +181,7 @@ def _main(request: str, answer: str) -> None:
         exercise = read_exercise(arguments["path"], arguments["variant"])
         functions = author_declarations(exercise, reference_names(exercise, exercise.seed)).measured
         bound_memory(arguments["memory_mb"])
-        result: Any = [_measured(functions[each["task"]], each) for each in arguments["requests"]]
+        result: Any = [_measured(functions[request["task"]], request) for request in arguments["requests"]]
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

@@ -12,7 +12,7 @@ from typing import Any
 
 Ended = dict[str, Any]  # how a mutant ended, "end", and what else is known of it
 MEMORY = 2 * 2**30  # bytes beyond what the process has
-PATIENCE = 10  # seconds beyond four times the limit, for a busy machine
+GRACE_SECONDS = 10  # seconds beyond four times the limit, for a busy machine
 
 
 def in_child(work: Callable[[Callable[[], None]], Ended], limit: int | float) -> Ended:
@@ -28,7 +28,7 @@ def in_child(work: Callable[[Callable[[], None]], Ended], limit: int | float) ->
         _be_child(work, limit, writing)
     os.close(writing)
     try:
-        text, in_time = _heard(reading, 4 * limit + PATIENCE)
+        text, in_time = _heard(reading, 4 * limit + GRACE_SECONDS)
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):

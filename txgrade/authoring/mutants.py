@@ -36,6 +36,7 @@ from txgrade.text import plural
 
 FRESH_SEEDS = (201, 202, 203)
 SLOW = 5.0  # seconds of a check above which only the common slips are tried
+SLACK = 0.5  # seconds of the processor beyond three times the reference's
 LONGEST = 24 * 3600  # seconds for a whole exercise
 LATER = "  (right at home, wrong on another seed or in a hidden test)"
 
@@ -168,8 +169,12 @@ class ExerciseMutants:
         }
 
 
-def mutants_of(source: Path | str, watch: Callable[[int, int], None] | None = None) -> ExerciseMutants:
+def mutants_of(
+    source: Path | str, watch: Callable[[int, int], None] | None = None, *, recordings: dict | None = None
+) -> ExerciseMutants:
     """Try every mutant of an exercise in its own process, and report progress by `watch(done, total)`.
+
+    `recordings` are those of a fresh release; without them, the reference runs once more.
 
     Raises:
         FileNotFoundError: no such source.
@@ -177,9 +182,10 @@ def mutants_of(source: Path | str, watch: Callable[[int, int], None] | None = No
     """
     exercise = read_exercise(source)
     try:
-        evidence = record_evidence(exercise.path, [exercise.seed])
-        opened = evidence["open"][str(exercise.seed)]
-        recordings = recordings_of(exercise, opened, exercise.seed, evidence["measured"])
+        if recordings is None:
+            evidence = record_evidence(exercise.path, [exercise.seed])
+            opened = evidence["open"][str(exercise.seed)]
+            recordings = recordings_of(exercise, opened, exercise.seed, evidence["measured"])
         with tempfile.NamedTemporaryFile() as progress, _Watching(progress.name, watch):
             arguments = {"recordings": recordings["tasks"], "progress": progress.name}
             tried = in_fresh_process("txgrade.authoring.mutants", exercise.path, arguments, timeout=LONGEST)
@@ -354,7 +360,7 @@ def _tried(exercise: Exercise, task: Task, mutation: Mutation, runs: list[_Run],
                 return {"end": "later", "shown": digest}
         return {"end": "survives"}
 
-    limit = 3 * max(run.seconds[task.id] for run in runs) + 2
+    limit = 3 * max(run.seconds[task.id] for run in runs) + SLACK
     return in_child(work, limit)
 
 

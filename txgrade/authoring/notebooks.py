@@ -90,9 +90,9 @@ def solution_notebook(exercise: Exercise, recordings: dict, way: str) -> Any:
         if MIME in output.get("data", {})
     }
     problems = [
-        f"task {each['id']}: in a kernel the reference is {kinds.get(each['id'], 'not checked')}, not right"
-        for each in recordings["tasks"]
-        if kinds.get(each["id"]) != ("gathered" if each.get("measured") else "right")
+        f"task {recording['id']}: in a kernel the reference is {kinds.get(recording['id'], 'not checked')}, not right"
+        for recording in recordings["tasks"]
+        if kinds.get(recording["id"]) != ("gathered" if recording.get("measured") else "right")
     ]
     if problems:
         raise ExerciseError(exercise.name, problems)

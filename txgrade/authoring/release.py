@@ -125,12 +125,12 @@ def recordings_of(exercise: Exercise, evidence: dict, seed: int, measured: list[
             tasks.append(recording | {"measured": True, "reference": _kinds_only(reference), "mistakes": []})
             continue
         mistakes = [
-            {"evidence": _short(_without_messages(each["bundle"])), "sentence": each["sentence"]}
-            for each in evidence["known"]
-            if each["task"] == task.id and each["sentence"]
+            {"evidence": _short(_without_messages(answer["bundle"])), "sentence": answer["sentence"]}
+            for answer in evidence["known"]
+            if answer["task"] == task.id and answer["sentence"]
         ]
         tasks.append(recording | {"reference": _short(reference), "mistakes": mistakes})
-    written = [{"id": each.id, "title": each.title, "points": each.points} for each in exercise.written]
+    written = [{"id": task.id, "title": task.title, "points": task.points} for task in exercise.written]
     recordings = {"version": 1, "exercise": exercise.name, "title": exercise.title, "seed": seed, "tasks": tasks}
     return recordings | ({"written": written} if written else {}) | ({"due": exercise.due} if exercise.due else {})
 

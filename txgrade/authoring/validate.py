@@ -74,7 +74,7 @@ def evidence_reports(exercise: Exercise, result: dict) -> list[TaskReport]:
     """Return what the evidence of an exercise says of each task; `result` is what `record_evidence` returned."""
     public = exercise.seed
     opened, hidden = result["open"][str(public)], {int(seed): run for seed, run in result["hidden"].items()}
-    recordings = {each["id"]: each for each in recordings_of(exercise, opened, public, result["measured"])["tasks"]}
+    recordings = {task["id"]: task for task in recordings_of(exercise, opened, public, result["measured"])["tasks"]}
     shares = measured_shares(exercise, result["measured"], hidden)
     reports = []
     for task in exercise.tasks:
@@ -137,26 +137,26 @@ def _compared(task: Task, opened: dict, hidden: dict[int, dict], recording: dict
 
 
 def _measured(task: Task, opened: dict, shares: dict[int, list[dict]]) -> TaskReport:
-    answers = [each for each in opened["known"] if each["task"] == task.id]
+    answers = [answer for answer in opened["known"] if answer["task"] == task.id]
     problems = task_problems(task.id, opened, measured=True)
     problems += [
         f"on seed {seed}: {problem}"
         for seed, worth in shares.items()
         for problem in share_problems(task.id, opened, worth)
     ]
-    worth = [[each.get("share", math.nan) for each in found[:-1]] for found in shares.values()]  # seeds, answers
+    worth = [[answer.get("share", math.nan) for answer in run[:-1]] for run in shares.values()]  # seeds, answers
     reference, *others = zip(*worth, strict=True)
-    alternatives = [each for each, answer in zip(others, answers, strict=True) if answer["sentence"] is None]
-    mistakes = [each for each, answer in zip(others, answers, strict=True) if answer["sentence"] is not None]
+    alternatives = [fractions for fractions, answer in zip(others, answers, strict=True) if answer["sentence"] is None]
+    mistakes = [fractions for fractions, answer in zip(others, answers, strict=True) if answer["sentence"] is not None]
     return TaskReport(
         task.id,
         task.points,
         set(reference) == {1.0},
-        tuple(set(each) == {1.0} for each in alternatives),
-        tuple(max(each) < 1 for each in mistakes),
+        tuple(set(fractions) == {1.0} for fractions in alternatives),
+        tuple(max(fractions) < 1 for fractions in mistakes),
         0,
         tuple(problems),
-        tuple(max(each) * task.points for each in mistakes),
+        tuple(max(fractions) * task.points for fractions in mistakes),
         reference,
     )
 

@@ -27,7 +27,7 @@ def _of_vectors(*shapes: Any, out_shape: Any = None, **options: Any) -> int:
 
 VECTOR_PRODUCTS = (torch.ops.aten.mv, torch.ops.aten.addmv, torch.ops.aten.dot, torch.ops.aten.vdot)
 PRODUCTS = flop_registry | dict.fromkeys(VECTOR_PRODUCTS, _of_vectors)  # torch counts products of matrices only
-FEW = 64  # numbers that may leave torch in any counted call: sizes, ends of blocks
+MAX_UNCOUNTED = 64  # numbers that may leave torch in any counted call: sizes, ends of blocks
 LEAVING = ("numpy", "tolist", "__array__", "item", "__float__", "__int__", "__dlpack__", "untyped_storage", "storage")
 
 
@@ -67,7 +67,7 @@ def cost(function: Callable, *args: Any, **kwargs: Any) -> Cost:
     """
     products, largest, elements, exported, in_other_thread = 0, 0, 0, 0, False
     inputs = sum(leaf.numel() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-    allowed = max(FEW, inputs // 4) if inputs else float("inf")
+    allowed = max(MAX_UNCOUNTED, inputs // 4) if inputs else float("inf")
 
     class Made(operators.Watching):
         def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

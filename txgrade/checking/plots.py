@@ -42,10 +42,10 @@ def plot(value: Any, what: tuple[str, ...] = DATA) -> dict | list[dict]:
 
 def _drawn(axes: Any, what: tuple[str, ...]) -> dict:
     """Return what one Axes holds."""
-    kinds = {each: _PARTS[each](axes) for each in DATA + WORDS if each in what}
+    kinds = {part: _PARTS[part](axes) for part in DATA + WORDS if part in what}
     if "legend" not in what:
-        for each in (*kinds.get("lines", ()), *kinds.get("scatters", ())):
-            del each["label"]
+        for lines in (*kinds.get("lines", ()), *kinds.get("scatters", ())):
+            del lines["label"]
     return kinds
 
 
@@ -108,8 +108,8 @@ def _bars(axes: Any) -> list[dict]:
 def _images(axes: Any) -> list[np.ndarray]:
     from matplotlib.collections import QuadMesh
 
-    meshes = [each for each in axes.collections if isinstance(each, QuadMesh)]
-    return [_numbers(each.get_array()) for each in (*axes.get_images(), *meshes)]
+    meshes = [mesh for mesh in axes.collections if isinstance(mesh, QuadMesh)]
+    return [_numbers(mesh.get_array()) for mesh in (*axes.get_images(), *meshes)]
 
 
 def _legend(axes: Any) -> list[str]:
@@ -123,7 +123,7 @@ _PARTS = {
     "bars": _bars,
     "images": _images,
     "labels": lambda axes: [axes.get_xlabel(), axes.get_ylabel()],
-    "limits": lambda axes: [[float(each) for each in limits] for limits in (axes.get_xlim(), axes.get_ylim())],
+    "limits": lambda axes: [[float(limit) for limit in limits] for limits in (axes.get_xlim(), axes.get_ylim())],
     "scales": lambda axes: [axes.get_xscale(), axes.get_yscale()],
     "title": lambda axes: axes.get_title(),
     "legend": _legend,

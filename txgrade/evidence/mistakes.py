@@ -26,8 +26,8 @@ def mistakes_by_result(bundle: dict, recording: dict, comparison: Comparison) ->
     A mistake is not made where a result is right that it gets wrong. What several explain equally well is explained
     by none of them; and a result that two answers may share by chance, such as a single `False`, explains nothing.
     """
-    right = [each for _, each, _ in comparison.parts]
-    shown = [each["value"] for each in bundle["shown"][: len(right)]]
+    right = [is_right for _, is_right, _ in comparison.parts]
+    shown = [value["value"] for value in bundle["shown"][: len(right)]]
     explained: dict[str, set[int]] = {}
     for mistake in recording["mistakes"]:
         same = _same_results(shown, mistake["evidence"], recording["reference"])
@@ -47,7 +47,7 @@ def mistakes_by_result(bundle: dict, recording: dict, comparison: Comparison) ->
         explained = {
             sentence: wrong for sentence, wrong in unexplained.items() if any(_is_telling(shown[i]) for i in wrong)
         }
-    return dict(sorted(chosen.items(), key=lambda each: each[1]))
+    return dict(sorted(chosen.items(), key=lambda sentence: sentence[1]))
 
 
 def measured_mistake(bundle: dict, recording: dict) -> str | None:
@@ -98,8 +98,8 @@ def _is_telling(value: dict) -> bool:
 def _numbers(value: dict) -> list:
     """Return all that a value holds: numbers, and texts. NaN and the infinities, which are words in evidence, are 0."""
     if "items" in value:
-        return [each for item in value["items"] for each in _numbers(item)]
+        return [number for item in value["items"] for number in _numbers(item)]
     if value["kind"] == "str":
         return [value["value"]]
     numbers = value.get("values", [value["value"]] if "value" in value else [])
-    return [0 if isinstance(each, str) else each for each in numbers]
+    return [0 if isinstance(number, str) else number for number in numbers]

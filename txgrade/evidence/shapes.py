@@ -39,7 +39,7 @@ class _Alike:
 
     def __init__(self, yours: dict, expected: dict, rtol: int | float, atol: int | float):
         self.yours, self.expected = (
-            np.array([float(number) for number in each["values"]]).reshape(each["shape"]) for each in (yours, expected)
+            np.array([float(number) for number in side["values"]]).reshape(side["shape"]) for side in (yours, expected)
         )
         self.rtol, self.atol = rtol, atol
 

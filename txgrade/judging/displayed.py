@@ -21,7 +21,7 @@ def displayed(assignment: Assignment, executed: Executed) -> dict[str, tuple[dic
             figures_only = cell.id in checks
             outputs = (_shown(output, figures_only) for output in executed.outputs[cell.id])
             shown.setdefault(task, []).extend(filter(None, outputs))
-    return {id: tuple(each[:MAX_OUTPUTS]) for id, each in shown.items() if each}
+    return {id: tuple(outputs[:MAX_OUTPUTS]) for id, outputs in shown.items() if outputs}
 
 
 def _shown(output: dict, figures_only: bool) -> dict | None:

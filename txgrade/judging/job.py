@@ -205,8 +205,8 @@ class _Grading:
         for task in self.assignment.tasks:
             names = [name for name in task.forbidden if not name.startswith("aten.")]
             named = {name for id in task.answers for name in forbidden_names(self.answers.get(id, ""), names)}
-            judged = [each for (id, _, alone), each in outcomes.items() if id == task.id and not alone]
-            ran = {name for each in judged for name in each.operators} & set(task.forbidden)
+            judged = [outcome for (id, _, alone), outcome in outcomes.items() if id == task.id and not alone]
+            ran = {name for outcome in judged for name in outcome.operators} & set(task.forbidden)
             open_to_all = named if self.secret else named | ran
             if open_to_all:
                 notes.append(Note("forbidden call", f"calls {', '.join(sorted(open_to_all))}", task.id))
@@ -226,14 +226,14 @@ class _Grading:
 
     def _invalid(self) -> list[Note]:
         """Tasks whose evidence is not well formed in some run: an attempt, or an accident that a person should see."""
-        malformed = {id: each.malformed for (id, _, _), each in self.outcomes.items() if each.malformed}
+        malformed = {id: outcome.malformed for (id, _, _), outcome in self.outcomes.items() if outcome.malformed}
         return [Note("invalid evidence", why, id) for id, why in malformed.items()]
 
     def _disagreements(self, outcomes: dict[tuple, Outcome]) -> list[Note]:
         """Tasks that are right on one seed and not on another: chance, or an answer that guesses."""
         notes = []
         for task in self.assignment.tasks:
-            verdicts = {each.verdict for (id, _, alone), each in outcomes.items() if id == task.id and not alone}
+            verdicts = {outcome.verdict for (id, _, alone), outcome in outcomes.items() if id == task.id and not alone}
             if "right" in verdicts and len(verdicts) > 1:
                 notes.append(Note("seeds disagree", "right on one seed, not on another", task.id))
         return notes
@@ -276,11 +276,11 @@ def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, t
         timeout=MEASURE_SECONDS,
         memory_mb=job.limits.memory_mb,
     )
-    if wrong := [each["error"] for each in measured if "error" in each]:
+    if wrong := [result["error"] for result in measured if "error" in result]:
         raise ValueError(f"{job.assignment.name}: {wrong[0]}")  # the author's error, not the learner's
     return {
-        request["task"]: (each["share"], each.get("sentence") or "")
-        for request, each in zip(requests, measured, strict=True)
+        request["task"]: (result["share"], result.get("sentence") or "")
+        for request, result in zip(requests, measured, strict=True)
     }
 
 

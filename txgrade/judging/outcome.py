@@ -132,20 +132,20 @@ def _measured_words(task: GradedTask, run: Run, check: Checked) -> str | None:
 
 def _tests_words(task: GradedTask, run: Run, check: Checked) -> str | None:
     """Why nbgrader's tests do not pass; None where they do."""
-    told = _in_kernel(task, check.outputs or [])
-    return None if told.verdict == "right" else " ".join(told.lines) or told.verdict
+    outcome = _in_kernel(task, check.outputs or [])
+    return None if outcome.verdict == "right" else " ".join(outcome.lines) or outcome.verdict
 
 
 def _caused(assignment: Assignment, task: GradedTask, run: Run, outcome: Outcome) -> Outcome:
     """The outcome, led by the answer's cell that failed to run, where one did: this task's, or one that it calls."""
     if outcome.points or outcome.verdict in ("right", "timeout", "stopped"):
         return outcome
-    found = MISSING_NAME.search(" ".join(outcome.lines[:1]))
-    missing = found[1] if found else ""
+    match = MISSING_NAME.search(" ".join(outcome.lines[:1]))
+    missing = match[1] if match else ""
     for other in (task, *assignment.tasks):
         for id in other.answers:
             source = run.answers.get(id, "")
-            errors = [each for each in run.executed.outputs.get(id, ()) if each.get("output_type") == "error"]
+            errors = [output for output in run.executed.outputs.get(id, ()) if output.get("output_type") == "error"]
             follows = missing in names_defined(source)
             if errors and (follows or other is task):
                 failure = failure_of(source, str(errors[0].get("ename")), str(errors[0].get("evalue")))
@@ -187,9 +187,9 @@ def messages(task: GradedTask, recording: dict) -> int:
     if task.kind == "measured":
         return STEPS + 1
     sums = {0.0}
-    for each in recording["reference"]["shown"]:
-        sums |= {earned + (each["points"] or 0) for earned in sums}
-    sentences = {each["sentence"] for each in recording["mistakes"]}
+    for value in recording["reference"]["shown"]:
+        sums |= {earned + (value["points"] or 0) for earned in sums}
+    sentences = {mistake["sentence"] for mistake in recording["mistakes"]}
     return 1 + max(1, len(sums) - 1) * (1 + len(sentences))
 
 
@@ -198,7 +198,7 @@ def _in_kernel(task: GradedTask, outputs: list) -> Outcome:
 
     points = autograded(outputs, task)
     errors = [output for output in outputs if output.get("output_type") == "error"]
-    lines = tuple(f"`{each.get('ename')}`: {str(each.get('evalue'))[:300]}" for each in errors[:1])
+    lines = tuple(f"`{output.get('ename')}`: {str(output.get('evalue'))[:300]}" for output in errors[:1])
     right = points == task.points and not (errors and not points)  # a cell may be worth nothing, and fail
     return Outcome("right" if right else "partial" if points else "wrong", points, lines)
 

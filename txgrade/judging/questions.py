@@ -81,13 +81,13 @@ def questions(book: Gradebook, name: str) -> list[Question]:
     rng.shuffle(answers)
     calls = example_calls(assignment.path, 1 + int.from_bytes(digest[:3], "big"), result.variant)
     by_value, by_shape = partial(_call, calls, "value"), partial(_call, calls, "shape")
-    asked: list[Question] = []
+    questions: list[Question] = []
     for makers in (by_value, by_shape), (partial(_change, assignment, result, rng),), (_name, _method):
-        used = {question.title for question in asked}
+        used = {question.title for question in questions}
         fresh = [answer for answer in answers if answer.task.title not in used]
         made = (maker(answer) for maker in makers for answer in [*fresh, *answers])
-        asked += [question for question in [next(filter(None, made), None)] if question]
-    return asked
+        questions += [question for question in [next(filter(None, made), None)] if question]
+    return questions
 
 
 def _right_answer(task: TaskResult) -> str:

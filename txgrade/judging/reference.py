@@ -41,11 +41,11 @@ def make_reference(
     assignment: Assignment,
     seeds: tuple[int, ...],
     run: Callable[..., Executed],
-    known: Callable[[], dict | None],
+    read_recorded: Callable[[], dict | None],
 ) -> tuple[Assignment, Reference]:
     """Run the reference on every seed, in kernels of its own; `run(notebook, seed, private_values=…)` executes one.
 
-    `known` gives what `record_known` found, which may still be at work.
+    `read_recorded` gives what `record_known` found, which may still be at work.
 
     Returns the assignment with what only its own code can say (which tasks are measured, which calls are forbidden,
     the rule for late submissions), and the reference.
@@ -55,13 +55,13 @@ def make_reference(
     """
     seeded = assignment.has_checks
     private_values: dict[int, dict[str, list]] = {}
-    if assignment.has_private_values and (recorded := known()):
+    if assignment.has_private_values and (recorded := read_recorded()):
         private_values = {seed: recorded["hidden"][str(seed)]["private_values"] for seed in seeds}
     runs = {
         seed: run(solved(assignment), seed if seeded else None, private_values=private_values.get(seed))
         for seed in seeds
     }
-    recorded = known()
+    recorded = read_recorded()
     if recorded:
         assignment = _completed(assignment, recorded)
     notebooks = {}
@@ -74,8 +74,8 @@ def make_reference(
     hidden = {seed: recorded["hidden"][str(seed)] for seed in seeds}
     return assignment, Reference(
         notebooks,
-        {seed: _recordings(assignment, each) for seed, each in hidden.items()},
-        {int(seed): _recordings(assignment, each) for seed, each in recorded["open"].items()},
+        {seed: _recordings(assignment, evidence) for seed, evidence in hidden.items()},
+        {int(seed): _recordings(assignment, evidence) for seed, evidence in recorded["open"].items()},
         private_values,
     )
 
@@ -102,7 +102,7 @@ def _failed_cell(assignment: Assignment, executed: Executed) -> str | None:
     """The first cell above the checks' own that raised, with its line and what may help."""
     checks = {task.check for task in assignment.tasks}
     for cell in assignment.notebook.cells:
-        errors = [each for each in executed.outputs.get(cell.id, ()) if each["output_type"] == "error"]
+        errors = [output for output in executed.outputs.get(cell.id, ()) if output["output_type"] == "error"]
         if errors and cell.id not in checks:
             error, message = errors[0]["ename"], errors[0]["evalue"][:300]
             return f"its cell {cell.id} ended with {error}: {message}{_remedy(error)}"
@@ -115,10 +115,10 @@ def _remedy(error: str) -> str:
 
 
 def _completed(assignment: Assignment, recorded: dict) -> Assignment:
-    measured = {each["task"] if isinstance(each, dict) else each for each in recorded.get("measured", ())}
+    measured = {entry["task"] if isinstance(entry, dict) else entry for entry in recorded.get("measured", ())}
     forbidden: dict[str, tuple[str, ...]] = {}
-    for each in recorded.get("forbidden", ()):
-        forbidden[each["task"]] = (*forbidden.get(each["task"], ()), *each["names"], *each["operators"])
+    for entry in recorded.get("forbidden", ()):
+        forbidden[entry["task"]] = (*forbidden.get(entry["task"], ()), *entry["names"], *entry["operators"])
     tasks = tuple(
         replace(task, kind="measured" if task.id in measured else task.kind, forbidden=forbidden.get(task.id, ()))
         for task in assignment.tasks
@@ -133,13 +133,13 @@ def _problem(task: Any, outputs: list, recorded: dict | None, seed: int | None) 
     if task.kind == "tests":
         from txgrade.authoring.nbgrader import autograded
 
-        if errors := [each for each in outputs if each["output_type"] == "error"]:
+        if errors := [output for output in outputs if output["output_type"] == "error"]:
             return f"its own tests fail: {errors[0]['ename']}: {errors[0]['evalue'][:300]}"
         points = autograded(outputs, task)
         return None if points == task.points else f"its own tests give it {points:g} of {task.points:g} points"
     displayed = bundles(outputs)
     if len(displayed) != 1:
-        errors = [each.get("evalue") for each in outputs if each["output_type"] == "error"]
+        errors = [output.get("evalue") for output in outputs if output["output_type"] == "error"]
         return f"its check displayed {len(displayed)} bundles of evidence instead of one {errors}"
     if error := displayed[0]["error"]:
         return f"the reference fails: {error['error']}: {error['message']}{_remedy(error['error'])}"
@@ -158,9 +158,9 @@ def _recordings(assignment: Assignment, evidence: dict) -> dict[str, dict]:
             "points": task.points,
             "reference": evidence["reference"][task.id],
             "mistakes": [
-                {"evidence": each["bundle"], "sentence": each["sentence"]}
-                for each in evidence["known"]
-                if each["task"] == task.id and each["sentence"]
+                {"evidence": answer["bundle"], "sentence": answer["sentence"]}
+                for answer in evidence["known"]
+                if answer["task"] == task.id and answer["sentence"]
             ],
         }
         for task in assignment.tasks

@@ -148,7 +148,7 @@ class Desk:
         """Let others mark it."""
         keep_draft(self.book, item.task, item.key, self.by, {}, released=True)
 
-    def mark(self, item: Item, given: Points, seen: str | None = None) -> int:
+    def mark(self, item: Item, award: Points, seen: str | None = None) -> int:
         """Give points, unless somebody has since `seen`, which is by default as the item says.
 
         Return how many others with the same answer got them.
@@ -161,26 +161,26 @@ class Desk:
         seen = item.seen if seen is None else seen
         others = 0
         if item.request is not None:
-            if not given.comment.strip():
+            if not award.comment.strip():
                 raise GradebookError("say why: the learner's page shows it")
             self.book.newest()  # read now what takes long, not while others wait
             with self.book.transaction(write=True):
-                others = self._decide(self.item(item.task, item.key) or item, given, seen)
+                others = self._decide(self.item(item.task, item.key) or item, award, seen)
         else:
             after = int(seen) if seen.isdigit() else 0
-            self.book.review(item.task, item.key, given.points, given.comment, self.by, items=given.items, after=after)
+            self.book.review(item.task, item.key, award.points, award.comment, self.by, items=award.items, after=after)
         self.leave(item)
         return others
 
-    def _decide(self, item: Item, given: Points, seen: str) -> int:
+    def _decide(self, item: Item, award: Points, seen: str) -> int:
         assert item.request is not None
         decision = item.request.decision
         if decision is not None and item.seen != seen:
-            if (decision.new, decision.reason, decision.by) == (given.points, given.comment, self.by):
+            if (decision.new, decision.reason, decision.by) == (award.points, award.comment, self.by):
                 return 0  # sent twice
             raise Decided(decision)
-        also = item.request.alike if given.alike and given.points > item.request.result.points else ()
-        decide(self.book, [item.request], given.points, given.comment, self.by, also)
+        also = item.request.alike if award.alike and award.points > item.request.result.points else ()
+        decide(self.book, [item.request], award.points, award.comment, self.by, also)
         return len(also)
 
     def change_item(
@@ -227,14 +227,14 @@ class Desk:
 
     def _of_request(self, request: Request, claims: Iterable[Claim]) -> Item:
         task = request.result
-        asked = self.book.task_data(request.task)
+        released = self.book.task_data(request.task)
         return Item(
             request.task,
             request.key,
             task.title or task.id,
             task.max_points,
-            asked.get("prompt", ""),
-            asked.get("rubric", ""),
+            released.get("prompt", ""),
+            released.get("rubric", ""),
             task.answer,
             (self._name(request.submission),),
             request.decision is None,
@@ -274,7 +274,7 @@ def override(
         with book.transaction(write=True):
             name = book.submission_named(name)
             results = {result.submission: result for result in book.latest()}
-            mine = next((each for each in results[name].tasks if each.id == task), None) if name in results else None
+            mine = next((one for one in results[name].tasks if one.id == task), None) if name in results else None
             same = alike(results.values(), name, mine) if mine else ()
             requests = [one for one in read_requests(out, book)[0] if (one.submission, one.task) == (name, task)]
             waiting = [request for request in requests if request.decision is None]

@@ -243,8 +243,8 @@ class MarkingPage:
         """Save a mark, or say why not."""
         try:
             points = _number(draft["points"], 0 if draft["items"] else None)
-            given = Points(points, draft["comment"].strip(), tuple(draft["items"]), draft["alike"])
-            others = desk.mark(item, given, seen)
+            award = Points(points, draft["comment"].strip(), tuple(draft["items"]), draft["alike"])
+            others = desk.mark(item, award, seen)
         except FASTER as reason:
             self._say(desk, f"{str(reason).rstrip('.')}. Yours is below, not saved: save again to replace it.")
             return False
@@ -254,7 +254,7 @@ class MarkingPage:
         marked = desk.item(item.task, item.key)
         also = f" and {plural(others, 'other')}" if others else ""
         kept = f" {plural(len(item.alike), 'other')} not changed: only more points are given to all."
-        kept = kept if given.alike and item.alike and not others else ""
+        kept = kept if award.alike and item.alike and not others else ""
         self._say(desk, f"Saved: {_given(marked)} for {_learners(item)}{also}.{kept}" if marked else "Saved.")
         return True
 

@@ -80,8 +80,8 @@ def _answer(item: Item, left: int) -> str:
     head = f"\n{'─' * 72}\n{plural(left, 'item')} left: {item.title}, {names}\n\n{item.answer}\n"
     if item.request is None:
         return head
-    said = "\n".join(item.request.result.lines)
-    now = f"It has {item.request.result.points:g} of {item.max_points:g}. {said}".strip()
+    diagnosis = "\n".join(item.request.result.lines)
+    now = f"It has {item.request.result.points:g} of {item.max_points:g}. {diagnosis}".strip()
     also = f"\n{plural(len(item.alike), 'other')} with the same answer and the same points: {', '.join(item.alike[:5])}"
     also += f"{', …' * (len(item.alike) > 5)}. Begin with `all` to give them the same, if it is more.\n"
     return f"{head}\n{now}\n\nA request to grade this again:\n{item.request.reason}\n{also * bool(item.alike)}"
@@ -92,9 +92,9 @@ def _mark(desk: Desk, item: Item) -> bool | None:
     line = _read(item)
     while line not in ("", None):
         try:
-            given = _points(line, item, desk.book.rubric(item.task))
-            others = desk.mark(item, given)
-            if given.alike and not others:
+            award = _points(line, item, desk.book.rubric(item.task))
+            others = desk.mark(item, award)
+            if award.alike and not others:
                 print(printable(f"{plural(len(item.alike), 'other')} not changed: `all` only raises points."))
             return True
         except FASTER as reason:

@@ -70,7 +70,7 @@ def is_page_of(path: Path, result: Result, assignment: Assignment, history: Hist
 
 
 def _key(result: Result, assignment: Assignment, history: History) -> str:
-    data = [json.dumps(each, sort_keys=True) for each in (result.data() | {"junit": ""}, asdict(history))]
+    data = [json.dumps(part, sort_keys=True) for part in (result.data() | {"junit": ""}, asdict(history))]
     return key_of(*data, assignment.hash, str(assignment.path))
 
 
@@ -137,10 +137,10 @@ def _history(task: TaskResult, history: History) -> dict[str, Any]:
     said of the task.
     """
     decisions = [decision for decision in history.decisions if decision.task == task.id]
-    changed = _changed(task.id, history, said=" ".join(task.lines))
-    told = [(number(decision.old), number(decision.new)) for decision in decisions]
+    changed = _changed(task.id, history, reason=" ".join(task.lines))
+    decided = [(number(decision.old), number(decision.new)) for decision in decisions]
     return {
-        "changed": None if changed and (changed["old"], changed["new"]) in told else changed,
+        "changed": None if changed and (changed["old"], changed["new"]) in decided else changed,
         "requests": [
             {
                 "words": f"kept at {number(decision.old)}"
@@ -158,16 +158,16 @@ def _history(task: TaskResult, history: History) -> dict[str, Any]:
 def _lines(task: TaskResult, history: History) -> list[str]:
     """Return what a page says of a task, without what the answer to a request says."""
     reasons = [decision.reason for decision in history.decisions if decision.task == task.id]
-    told = {line for reason in reasons for line in reason.splitlines()} if task.verdict == "reviewed" else ()
-    return [line for line in task.lines if line not in told]
+    explained = {line for reason in reasons for line in reason.splitlines()} if task.verdict == "reviewed" else ()
+    return [line for line in task.lines if line not in explained]
 
 
-def _changed(id: str, history: History, said: str = "") -> dict[str, Any] | None:
+def _changed(id: str, history: History, reason: str = "") -> dict[str, Any] | None:
     """Return the last change of a task's points, or of the late penalty."""
     change = next((change for change in reversed(history.changes) if change.task == id), None)
     if change is None:
         return None
-    why = Markup(markup(cut(change.why.removesuffix(f": {said}"), MAX_LINE)))
+    why = Markup(markup(cut(change.why.removesuffix(f": {reason}"), MAX_LINE)))
     return {"old": number(change.old), "new": number(change.new), "why": why, "time": minute(change.time)}
 
 

@@ -107,16 +107,16 @@ def _why(old: dict, new: dict, was: dict, is_now: dict) -> str:
 def _why_penalty(old: dict, new: dict) -> str:
     if new["file"] != old["file"]:
         return "handed in again"
-    known = "submitted" in old  # pages of earlier versions don't say
-    if known and new["submitted"] != old["submitted"]:
+    has_times = "submitted" in old  # pages of earlier versions don't say
+    if has_times and new["submitted"] != old["submitted"]:
         if new["submitted"] is None:
             return "time of submission unknown: no late penalty"
         return (
             f"time of submission {'known now' if old['submitted'] is None else 'corrected'}: {minute(new['submitted'])}"
         )
-    if known and new["until"] != old["until"]:
+    if has_times and new["until"] != old["until"]:
         return f"deadline extended to {new['until']}" if new["until"] else "no extension any more"
-    if known and new["slip_days"] != old["slip_days"]:
+    if has_times and new["slip_days"] != old["slip_days"]:
         return f"{plural(new['slip_days'], 'slip day')} used"
     before, now = ([task["points"] for task in data["tasks"].values()] for data in (old, new))
     if before != now:

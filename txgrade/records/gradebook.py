@@ -232,10 +232,10 @@ class Gradebook(Grades):
         """Make items of the lines in the author's rubrics, each once: a deleted or changed item doesn't come back."""
         with self.transaction(write=True) as connection:
             query = sql.select(RUBRIC).where(RUBRIC.c.assignment == self.assignment_name())
-            known = {(row.task, row.points, row.text) for row in connection.execute(query)}
+            present = {(row.task, row.points, row.text) for row in connection.execute(query)}
             for task in self._assignment(self._last_assignment()).get("tasks", ()):
                 for points, text in rubric_lines(task["rubric"]):
-                    if (task["id"], points, text) not in known and abs(points) <= task["points"]:
+                    if (task["id"], points, text) not in present and abs(points) <= task["points"]:
                         self.write_item(task["id"], points, text)
 
     def override(
@@ -343,7 +343,7 @@ class Gradebook(Grades):
                 tuple(name for name, _ in group),
                 review := newest.get((id, answer_hash, None)),
                 review is None
-                and any(each.verdict == "pending" and (id, answer_hash, name) not in newest for name, each in group),
+                and any(task.verdict == "pending" and (id, answer_hash, name) not in newest for name, task in group),
             )
             for (id, answer_hash), group in holders.items()
         ]

@@ -188,8 +188,8 @@ class Roster:
         """Return everybody with a name; a file's own name goes before the number that an LMS put into it, and both
         before the name that the learner had when the submission was graded.
         """
-        found = self._by_name.get(person(name)) or self._by_name.get(number)
-        return found or (self.find(learner) if learner else [])
+        people = self._by_name.get(person(name)) or self._by_name.get(number)
+        return people or (self.find(learner) if learner else [])
 
     def one(self, name: str) -> Person:
         """Return the person with a name, an email address, a login or an id.
@@ -239,8 +239,8 @@ def person_named(names: Iterable[str], row: int = 0, columns: dict[str, str] | N
     """Return a person by the names on a roster, of which the first is the usual one; empty ones don't count."""
     names = [name.strip() for name in names if name.strip()]
     ways = {*names, *(name.partition("@")[0] for name in names), *map(turned, names)}
-    known: dict[str, Any] = {key: value.strip() for key, value in (columns or {}).items()}
-    return Person(names[0] if names else "", frozenset(map(person, ways)) if names else frozenset(), row, **known)
+    details: dict[str, Any] = {key: value.strip() for key, value in (columns or {}).items()}
+    return Person(names[0] if names else "", frozenset(map(person, ways)) if names else frozenset(), row, **details)
 
 
 def turned(name: str) -> str:

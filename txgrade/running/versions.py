@@ -36,9 +36,9 @@ class Versions:
                 read_assignment(self.whole.path, number, dealt=True), hash=self.whole.hash, variant=variant
             )
         version = self.read[variant]
-        known = {task.id: task for task in self.whole.tasks}
+        complete = {task.id: task for task in self.whole.tasks}
         tasks = tuple(
-            replace(task, kind=known[task.id].kind, forbidden=known[task.id].forbidden) for task in version.tasks
+            replace(task, kind=complete[task.id].kind, forbidden=complete[task.id].forbidden) for task in version.tasks
         )
         return replace(version, tasks=tasks)
 
@@ -48,9 +48,11 @@ class Versions:
 
     def learn(self, completed: Iterable[Assignment]) -> None:
         """Take over what references said of their tasks."""
-        said = {task.id: task for assignment in completed for task in assignment.tasks}
+        learned = {task.id: task for assignment in completed for task in assignment.tasks}
         tasks = tuple(
-            replace(task, kind=said[task.id].kind, forbidden=said[task.id].forbidden) if task.id in said else task
+            replace(task, kind=learned[task.id].kind, forbidden=learned[task.id].forbidden)
+            if task.id in learned
+            else task
             for task in self.whole.tasks
         )
         self.whole = replace(self.whole, tasks=tasks)

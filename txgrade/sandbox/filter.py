@@ -83,13 +83,13 @@ def program(machine: str) -> tuple[Instruction, ...]:
     Raises:
         OSError: a machine that nobody has written down the numbers of.
     """
-    known = numbers(machine)
-    if not known:
+    table = numbers(machine)
+    if not table:
         raise OSError(ENOSYS, f"system calls of {machine} can't be filtered yet, only of {', '.join(ARCHITECTURES)}")
     lines = load(ARCHITECTURE) + unless(EQUAL, ARCHITECTURES[machine], answer(ENOSYS)) + load(NUMBER)
     for name, of in RULES.items():
-        lines += when(EQUAL, known[name], rule(of)) if name in known else []
-    for first, last in ranges(known[name] for name in names(ALLOWED) if name in known):
+        lines += when(EQUAL, table[name], rule(of)) if name in table else []
+    for first, last in ranges(table[name] for name in names(ALLOWED) if name in table):
         inside = when(AT_LEAST, first, answer(None)) + answer(ENOSYS)
         lines += unless(ABOVE, last, inside)
     return tuple(lines + answer(ENOSYS))

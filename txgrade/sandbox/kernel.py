@@ -184,7 +184,7 @@ class Kernel:
             message = self._next(deadline)
             if type(message.get("done")) is int and message["done"] == number:
                 error = message.get("error")
-                if isinstance(error, list) and len(error) == 2 and all(isinstance(each, str) for each in error):
+                if isinstance(error, list) and len(error) == 2 and all(isinstance(part, str) for part in error):
                     cell.error = cell.error or tuple(error)
                 return
             _add(cell, message)

@@ -90,9 +90,9 @@ def cpu_seconds_of(process: int) -> float:
     total = 0.0
     with contextlib.suppress(psutil.Error):
         kernel = psutil.Process(process)
-        for each in (kernel, *kernel.children(recursive=True)):
+        for child in (kernel, *kernel.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
-                total += sum(each.cpu_times()[:4])  # user, system, and both of ended children
+                total += sum(child.cpu_times()[:4])  # user, system, and both of ended children
     return total
 
 

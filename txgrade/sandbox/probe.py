@@ -92,15 +92,15 @@ def visible_inside(zygote: Zygote, folders: Iterable[Path]) -> list[Path]:
 
 def _reached_inside(zygote: Zygote, targets: dict) -> list[str]:
     """What `probe_inside.py` can reach in a sandbox, of the targets."""
-    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as told:
-        json.dump(targets, asked)
-        asked.seek(0)
-        files, name = (asked.fileno(), told.fileno()), f"probe-{secrets.token_hex(4)}"
+    with tempfile.TemporaryFile("w+") as request, tempfile.TemporaryFile("w+") as answer:
+        json.dump(targets, request)
+        request.seek(0)
+        files, name = (request.fileno(), answer.fileno()), f"probe-{secrets.token_hex(4)}"
         with start_kernel(zygote.address, "probe", name, Limits(), files) as lease:
             ended = lease.read(30)
-        told.seek(0)
+        answer.seek(0)
         try:
-            return json.load(told)
+            return json.load(answer)
         except ValueError as reason:
             raise SandboxError(f"the probe did not come back: {ended and ended.get('ended')}") from reason
 

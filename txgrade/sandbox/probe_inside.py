@@ -19,14 +19,14 @@ GET_KEYRING_ID, SESSION_KEYRING = 0, -3  # <linux/keyctl.h>
 
 def serve(requests: int, messages: int) -> None:
     """Try what the first file says, and write into the second what could be done; both by their descriptors."""
-    with open(requests, encoding="utf-8") as asked:
-        targets = json.load(asked)
+    with open(requests, encoding="utf-8") as file:
+        targets = json.load(file)
     if "canaries" in targets:
         reached = [where for where, paths in targets["canaries"].items() if any(map(os.path.lexists, paths))]
     else:
         reached = [words for words, attempt in attempts(targets) if _succeeds(attempt)]
-    with open(messages, "w", encoding="utf-8") as told:
-        json.dump(reached, told)
+    with open(messages, "w", encoding="utf-8") as file:
+        json.dump(reached, file)
 
 
 def attempts(targets: dict) -> list[tuple[str, Callable[[], object]]]:

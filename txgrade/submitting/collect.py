@@ -98,17 +98,17 @@ def collect(
     if system not in READERS:
         raise CollectError(f"no system {system!r} to collect from; choose {', '.join(READERS)} or nbgrader")
     zone = zone_of(timezone, '--timezone "{}"') if timezone else None
-    told = _read_times(times, roster, zone) if times else {}
+    recorded = _read_times(times, roster, zone) if times else {}
     collected = Collected()
     with Archive(archive) as opened:
         files = _read(system, opened, {one.group for one in roster.people} - {""})
         collected.left_out = opened.left_out
         groups = _by_learner(files, roster, collected)
-        _need_zone(groups, roster, told, zone)
+        _need_zone(groups, roster, recorded, zone)
         Path(to).mkdir(mode=0o700, parents=True, exist_ok=True)
         with Folder(to) as inbox:
             for label, own in sorted(groups.items()):
-                time_of = _Times(told, roster, zone, collected, label)
+                time_of = _Times(recorded, roster, zone, collected, label)
                 notebooks = _notebooks(opened, own, time_of, collected)
                 write_notebooks(inbox, label, notebooks, collected, system)
                 collected.learners += bool(notebooks)
@@ -128,7 +128,7 @@ def _collected_earlier(inbox: Path, stems: set[str]) -> list[str]:
 
 
 def _need_zone(
-    groups: dict[str, list[DownloadedFile]], roster: Roster, told: dict[str, datetime], zone: ZoneInfo | None
+    groups: dict[str, list[DownloadedFile]], roster: Roster, times: dict[str, datetime], zone: ZoneInfo | None
 ) -> None:
     """Refuse times that name no zone before anything is written.
 
@@ -136,7 +136,7 @@ def _need_zone(
         CollectError: a time names no zone, and none was given.
     """
     for label, files in groups.items():
-        for words in () if person(label) in told else _words_of_times(files, roster, label):
+        for words in () if person(label) in times else _words_of_times(files, roster, label):
             try:
                 read_time(words, zone)
             except NoZoneError as reason:
@@ -210,12 +210,12 @@ def _by_learner(files: list[DownloadedFile], roster: Roster, collected: Collecte
 def _people(submitter: Submitter, roster: Roster) -> list[Person]:
     """Return the people that a submission is of: one, or the members of a group; none if it isn't certain."""
     named = [one for one in roster.people if _is_called(one, submitter.name)]
-    found = roster.with_id(submitter.id)
+    owners = roster.with_id(submitter.id)
     team = [one for one in roster.people if one.group and _similar(one.group) == _similar(submitter.name)]
-    if team and not (found and found[0] in named):
+    if team and not (owners and owners[0] in named):
         return team
     if submitter.id and roster.has_ids:
-        return found
+        return owners
     for key, column in ((submitter.email, "email"), (submitter.student_id, "student_id")):
         if key and any(getattr(one, column) for one in roster.people):
             if len(matches := roster.find(key)) == 1:
@@ -286,15 +286,15 @@ class _Times:
     """When the files of one learner were submitted."""
 
     def __init__(
-        self, told: dict[str, datetime], roster: Roster, zone: ZoneInfo | None, collected: Collected, label: str
+        self, times: dict[str, datetime], roster: Roster, zone: ZoneInfo | None, collected: Collected, label: str
     ):
-        self._told, self._roster, self._zone = told.get(person(label)), roster, zone
+        self._time, self._roster, self._zone = times.get(person(label)), roster, zone
         self._collected, self._label = collected, label
 
     def __call__(self, file: DownloadedFile) -> datetime | None:
         words = _words_of_times([file], self._roster, self._label)
-        if self._told or not words:
-            return self._told
+        if self._time or not words:
+            return self._time
         try:
             return read_time(words[0], self._zone)
         except ValueError as reason:
@@ -307,16 +307,16 @@ def _read_times(path: Path, roster: Roster, zone: ZoneInfo | None) -> dict[str, 
     columns, rows = read_rows(text_of(path))
     if "submitted" not in columns or not columns & {*NAMES}:
         raise CollectError(f"{path} is no table of times: give the columns name and submitted")
-    told = {}
+    times = {}
     for number, cells in enumerate(rows, 2):
         name = name_in(cells)
         if not name or not cells["submitted"]:
             continue
         try:
-            told[person(roster.one(name).label)] = read_time(cells["submitted"], zone)
+            times[person(roster.one(name).label)] = read_time(cells["submitted"], zone)
         except ValueError as reason:
             raise CollectError(f"{path}, line {number}: {reason}") from None
-    return told
+    return times
 
 
 def write_notebooks(

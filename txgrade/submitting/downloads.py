@@ -107,10 +107,10 @@ def gradescope_files(archive: Archive, groups: Iterable[str] = ()) -> list[Downl
     Raises:
         ArchiveError: the metadata can't be read.
     """
-    found = [entry for entry in archive.entries if entry.path.rpartition("/")[2] == METADATA]
-    if not found:
+    tables = [entry for entry in archive.entries if entry.path.rpartition("/")[2] == METADATA]
+    if not tables:
         return []
-    metadata = min(found, key=lambda entry: entry.path.count("/"))
+    metadata = min(tables, key=lambda entry: entry.path.count("/"))
     root = metadata.path.removesuffix(METADATA)
     submissions = _read_metadata(archive, metadata)
     files = []

@@ -57,13 +57,13 @@ def _need_saved(path: Path, runs: Iterable[tuple[float, str]]) -> None:
     """Refuse a file that lacks a cell which ran after it was saved: the notebook in the window is another one."""
     data, saved = read_saved(path)
     try:
-        known = {source_of(cell).strip() for cell in read_cells(data)}
+        sources = {source_of(cell).strip() for cell in read_cells(data)}
     except Unreadable:  # `submit` says why
         return
     written = path.stat().st_mtime
     for at, source in runs:
         handing_in = all(line.startswith(MAGIC) for line in source.strip().splitlines())
-        if at > written and not handing_in and source.strip() not in known:
+        if at > written and not handing_in and source.strip() not in sources:
             raise SubmitError(
                 f"{path.name} was last saved {date(saved)}, and you have run other code since: save it "
                 "(Ctrl+S) and run %submit again, or say --anyway"

@@ -96,7 +96,7 @@ def _hash(source: str) -> str:
 def _answers(cells: list[dict], assignment: Assignment, changed: dict[str, str]) -> tuple[dict[str, str], list[Note]]:
     """The answers by grade_id, and what is unusual about the cells; fills in which cells are `changed`."""
     reference = {cell.id: cell for cell in assignment.notebook.cells}
-    expected = {id: place for place, id in enumerate(assignment.stubs)}
+    expected = {id: index for index, id in enumerate(assignment.stubs)}
     tasks = {id: task.id for task in assignment.tasks for id in (*task.answers, task.check)}
     tagged = [grade_id_of(cell) for cell in cells]
     ids = set(tagged)

@@ -1,0 +1,88 @@
+"""Serving: which rows of a batch are busy at which step, and which blocks of a cache belong to which text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.patches import Patch, Rectangle
+
+from txcourse.figures.shapes import PALE
+from txlib.plots.picture import PALETTE, Picture, drawing, headline, panels, words_on
+
+Piece = tuple[int, int, int]  # row, first step, steps
+IDLE: dict[str, Any] = {"facecolor": "white", "edgecolor": "#9a9a9a", "hatch": "///", "linewidth": 0.5}
+
+
+def batches(ways: Mapping[str, Sequence[Piece]], *, title: str, names: Sequence[str] = ()) -> Picture:
+    """Rows of a batch against steps: each text a bar, and hatched where a row has nothing to do.
+
+    Args:
+        ways: name → for each text, its row, its first step and how many steps it takes.
+        names: of the texts, to be written on their bars.
+        title: what to see.
+    """
+    ends = {name: max(start + steps for _, start, steps in pieces) for name, pieces in ways.items()}
+    rows = {name: 1 + max(row for row, *_ in pieces) for name, pieces in ways.items()}
+    said = []
+    with drawing():
+        height = 1.0 + sum(0.55 + 0.24 * count for count in rows.values())
+        figure, drawn = panels(
+            len(ways), width=8.5, height=height, columns=1, gridspec_kw={"height_ratios": [*rows.values()]}
+        )
+        for axes, (name, pieces) in zip(drawn, ways.items(), strict=True):
+            axes.add_patch(Rectangle((0, 0), ends[name], rows[name], **IDLE))
+            for index, (row, start, steps) in enumerate(pieces):
+                color = PALETTE[index % 6]
+                axes.add_patch(Rectangle((start, row + 0.04), steps, 0.92, facecolor=color, edgecolor="white"))
+                text = names[index] if names else ""
+                axes.text(start + steps / 2, row + 0.5, text, ha="center", va="center", color=words_on(color))
+            idle = 1 - sum(steps for *_, steps in pieces) / (rows[name] * ends[name])
+            said.append(f"{name}, {ends[name]} steps, {idle:.0%} of the cells idle")
+            axes.set(xlim=(0, 1.01 * max(ends.values())), ylim=(rows[name], 0), yticks=[], ylabel="rows")
+            axes.spines[:].set_visible(False)
+            axes.set_title(said[-1], fontweight="normal", fontsize=11)
+        drawn[-1].set_xlabel("step")
+        figure.legend(handles=[Patch(label="idle", **IDLE)], loc="outside lower right", frameon=False)
+        headline(figure, title)
+    return Picture(figure, f"Rows of a batch against steps, a bar for each of {len(pieces)} texts. {'; '.join(said)}.")
+
+
+def pages(states: Mapping[str, Sequence[tuple[str, int] | None]], size: int, *, title: str) -> Picture:
+    """The blocks of a cache, a row for each moment: a slot is filled, taken and empty (hatched), or free.
+
+    Args:
+        states: name of a moment → for each block, the texts that have it, such as "A" or "AB", and how many of its
+            slots are filled; None: the block is free.
+        size: slots in a block.
+        title: what to see.
+    """
+    owners = sorted(
+        {block[0] for blocks in states.values() for block in blocks if block}, key=lambda name: (len(name), name)
+    )
+    colors = dict(zip(owners, PALETTE, strict=False))
+    most = max(map(len, states.values()))
+    with drawing():
+        figure, (axes,) = panels(width=2.2 + 0.3 * size * most, height=1.1 + 0.5 * len(states))
+        said = []
+        for y, (moment, blocks) in enumerate(states.items()):
+            parts = []
+            for number, block in enumerate(blocks):
+                left = number * (size + 0.4)
+                owner, filled = block or ("", 0)
+                for slot in range(size):
+                    free: dict[str, Any] = {"facecolor": PALE, "edgecolor": "white"}
+                    busy: dict[str, Any] = {"facecolor": colors[owner], "edgecolor": "white"} if slot < filled else IDLE
+                    axes.add_patch(Rectangle((left + slot, y - 0.38), 1, 0.76, **(busy if block else free)))
+                    if block and slot < filled:
+                        ground = words_on(colors[owner])
+                        axes.text(left + slot + 0.5, y, owner, ha="center", va="center", fontsize=8, color=ground)
+                parts.append(f"block {number} {f'{owner} with {filled} of {size}' if block else 'free'}")
+            said.append(f"{moment}: {', '.join(parts)}")
+        axes.set(xlim=(-0.1, most * (size + 0.4)), ylim=(len(states) - 0.5, -0.5))
+        axes.set_xticks([(i + 0.5) * size + 0.4 * i for i in range(most)], [f"block {i}" for i in range(most)])
+        axes.set_yticks(range(len(states)), list(states))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title(title)
+        handles = [Patch(label="taken, empty", **IDLE), Patch(label="free", facecolor=PALE)]
+        figure.legend(handles=handles, loc="outside lower right", ncols=2, frameon=False, fontsize=9)
+        return Picture(figure, f"Blocks of {size} slots. {'; '.join(said)}.")
