@@ -364,10 +364,13 @@ def decode() -> tuple[list[Row], Found]:
                 own["CUDA graphs"] = graphs.write
             except RuntimeError as error:
                 print(f"no CUDA graphs: {error}")
-            if "CUDA graphs" in own and not graphs.write().equal(writer.write()):
-                same = (graphs.write() == writer.write()).float().mean()
-                print(f"{texts} at a time, CUDA graphs: {same:.1%} of the tokens are the same, so they are not timed")
-                del own["CUDA graphs"]
+            if "CUDA graphs" in own:
+                # In 16 bits scores tie, so that even the same steps run twice may choose another token.
+                tokens = writer.write()
+                same, twice = ((other == tokens).float().mean() for other in (graphs.write(), writer.write()))
+                print(f"{texts} at a time: graphs write {same:.1%} of the steps' tokens, a second run {twice:.1%}")
+                if same < twice - 0.05:
+                    raise AssertionError("CUDA graphs write other tokens")
         for work in (*ways.values(), *own.values()):
             warmed_up(work)
         timed = {

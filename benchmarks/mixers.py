@@ -1,13 +1,15 @@
 """Race sequence mixers: what a small decoder learns after equal CPU time, with each of them in the place of attention.
 
-    python benchmarks/mixers.py [--seconds 60] [--seeds 3] [--rates 0.003] [--only softmax delta] [--save]
+    python benchmarks/mixers.py [--seconds 60] [--seeds 3] [--rates 0.003] [--only softmax delta] [--processes 2]
+                                [--save]
     python benchmarks/mixers.py --speed [--save]
 
 All models have two layers of width 64 with four heads; only the mixer differs, so parameters do, too. Each learns five
 skills from nothing: to copy a text, to recall values that were written once for a key, to recall the last of several,
 to count, and to predict characters of Shakespeare's plays. Of several rates each mixer has the one with the best mean.
-A score is the mean over seeds ± the half-width of its 95% interval (Student's t). One thread. `--save` writes
-results/mixers.json and the table, results/mixers.md, after each mixer, and keeps the rows that have the same setting.
+A score is the mean over seeds ± the half-width of its 95% interval (Student's t). Each run has one thread, and
+`--processes` of them run at a time. `--save` writes results/mixers.json and the table, results/mixers.md, after each
+mixer, and keeps the rows that have the same setting.
 `--speed` compares milliseconds with transformers' torch code and, if fla-core and Triton are installed, with its
 reference in chunks.
 """
@@ -17,6 +19,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from multiprocessing import get_context
 from statistics import mean, stdev
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
@@ -27,6 +32,7 @@ from compare import RESULTS, Row, environment, in_turns, median, save, table
 from torch import Tensor
 
 from txlib.attention import (
+    ChosenBlocksConfig,
     DifferentialConfig,
     GatedLinearConfig,
     LinearConfig,
@@ -36,7 +42,7 @@ from txlib.attention import (
 )
 from txlib.attention.kernelized import running_sums
 from txlib.data import shakespeare
-from txlib.layers import BlockConfig, DeltaConfig, LatentConfig, Mamba2Config
+from txlib.layers import BlockConfig, DeltaConfig, KimiDeltaConfig, LatentConfig, Mamba2Config
 from txlib.models import GPT, GPTConfig
 
 WIDTH, HEADS, D_FF, LAYERS, LENGTH, VOCAB_SIZE = 64, 4, 128, 2, 64, 34
@@ -51,10 +57,12 @@ MIXERS: dict[str, dict] = {
         "position": "rotary",
         "mask": sliding_window(WINDOW) | global_tokens(list(range(SINKS))),
     },
+    "chosen blocks": {"position": "rotary", "mechanism": ChosenBlocksConfig(block=4, top=3)},
     "linear": {"position": "rotary", "mechanism": LinearConfig()},
     "gated": {"position": "none", "mechanism": GatedLinearConfig()},
     "delta": {"position": "none", "mixer": DeltaConfig()},
     "gated delta": {"position": "none", "mixer": GATED_DELTA},
+    "kimi delta": {"position": "none", "mixer": KimiDeltaConfig()},
     "mamba2": {"position": "none", "mixer": Mamba2Config(state_dim=16)},
     "latent": {"position": "rotary", "mixer": LatentConfig(rank=16, rotary_dim=8)},
     "differential": {"position": "rotary", "mechanism": DifferentialConfig()},
@@ -179,24 +187,32 @@ def run(name: str, skill: str, plays: Plays, seconds: float, rate: float, seed: 
     return {"score": loss if is_text else right, "steps": steps}
 
 
-def race(names: list[str], seconds: float, seeds: int, rates: list[float]) -> Iterator[tuple[str, dict]]:
+def race(
+    names: list[str], seconds: float, seeds: int, rates: list[float], processes: int
+) -> Iterator[tuple[str, dict]]:
     """Yield for each mixer its parameters, and each skill's scores at its best rate."""
     plays = Plays()
-    for name in names:
-        parameters = sum(weight.numel() for weight in make(name, VOCAB_SIZE, 0).parameters())
-        skills = {}
-        for skill in (*SKILLS, "plays"):
-            tries = {rate: [run(name, skill, plays, seconds, rate, seed) for seed in range(seeds)] for rate in rates}
-            means = {rate: mean(one["score"] for one in runs) for rate, runs in tries.items()}
-            best = (min if skill == "plays" else max)(means, key=means.__getitem__)
-            scores = [one["score"] for one in tries[best]]
-            skills[skill] = {
-                "rate": best,
-                "scores": scores,
-                "steps": [one["steps"] for one in tries[best]],
-            }
-            print(f"{name}, {skill}: {written(scores, skill)}", flush=True)
-        yield name, {"parameters": parameters, "skills": skills}
+    skills = (*SKILLS, "plays")
+    options = {"mp_context": get_context("spawn"), "initializer": torch.set_num_threads, "initargs": (1,)}
+    pool = ProcessPoolExecutor(processes, **options)
+    runs = {
+        case: pool.submit(run, case[0], case[1], plays, seconds, *case[2:])
+        for case in product(names, skills, rates, range(seeds))
+    }
+    try:
+        for name in names:
+            parameters = sum(weight.numel() for weight in make(name, VOCAB_SIZE, 0).parameters())
+            row = {}
+            for skill in skills:
+                tries = {rate: [runs[name, skill, rate, seed].result() for seed in range(seeds)] for rate in rates}
+                means = {rate: mean(one["score"] for one in tried) for rate, tried in tries.items()}
+                best = (min if skill == "plays" else max)(means, key=means.__getitem__)
+                scores, steps = ([one[what] for one in tries[best]] for what in ("score", "steps"))
+                row[skill] = {"rate": best, "scores": scores, "steps": steps}
+                print(f"{name}, {skill}: {written(scores, skill)}", flush=True)
+            yield name, {"parameters": parameters, "skills": row}
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C no more runs begin
 
 
 def written(scores: list[float], skill: str) -> str:
@@ -271,6 +287,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.003])
     parser.add_argument("--only", nargs="+", default=list(MIXERS), choices=list(MIXERS), metavar="MIXER")
+    parser.add_argument("--processes", type=int, default=1, help="runs at a time; at most as many as free cores")
     parser.add_argument("--speed", action="store_true", help="milliseconds of the scans instead of the race")
     parser.add_argument("--save", action="store_true", help="write results/mixers.json and .md, or mixers_speed.json")
     given = parser.parse_args()
@@ -284,7 +301,7 @@ def main() -> None:
     rates = ", ".join(f"{rate:g}" for rate in given.rates)
     setting = f"{given.seconds:g} CPU seconds for each skill, {given.seeds} seeds, rates {rates}, one thread."
     rows = {}
-    for name, row in race(given.only, given.seconds, given.seeds, given.rates):
+    for name, row in race(given.only, given.seconds, given.seeds, given.rates, given.processes):
         rows = {**(measured_before(setting) if given.save else rows), name: row}
         rows = {name: rows[name] for name in MIXERS if name in rows}
         if given.save:

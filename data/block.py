@@ -7,6 +7,7 @@ It takes about three CPU-minutes per seed. `recorded.py` does the work.
 
 from functools import partial
 
+import torch
 from recorded import Runs, record_seeds
 
 RUNS = Runs(__file__, "06_block")
@@ -14,26 +15,36 @@ RATES = 1e-3, 3e-3
 WINDOW = 50  # steps
 
 
+def left_out(x, sublayer, norm):
+    """A wiring that leaves its sub-layer out."""
+    return x
+
+
 def settings(names: dict) -> dict:
-    """Question → setting → the options of `train`."""
-    residual, without, out = names["pre_norm"], names["no_residual"], names["left_out"]
+    """Question → setting → the options of `CharacterModel`."""
 
-    def two(of_attention, of_network, **options) -> dict:
-        return {"wiring": (of_attention, of_network), "block": names["TwoWirings"]} | options
+    def both(attention, network):  # a wiring for each sub-layer
+        def wiring(x, sublayer, norm):
+            chosen = network if isinstance(sublayer, names["FeedForward"]) else attention
+            return chosen(x, sublayer, norm)
 
+        return wiring
+
+    pre_norm, no_residual = names["pre_norm"], names["no_residual"]
+    no_network = both(pre_norm, left_out)
     return {
         "parts": {
-            "whole block": {"wiring": residual},
-            "no residual": {"wiring": without},
+            "whole block": {},
+            "no residual": {"wiring": no_residual},
             "no norm": {"wiring": names["no_norm"]},
-            "no norm, not even the last": {"wiring": names["no_norm_at_all"]},
-            "no feed-forward": two(residual, out),
-            "no feed-forward, 18 blocks": two(residual, out, blocks=18),
+            "no norm, not even the last": {"wiring": names["no_norm"], "last_norm": False},
+            "no feed-forward": {"wiring": no_network},
+            "no feed-forward, 18 blocks": {"wiring": no_network, "blocks": 18},
         },
         "residual": {
-            "around attention only": two(residual, without),
-            "around feed-forward only": two(without, residual),
-            "none, and no attention": two(out, without),
+            "around attention only": {"wiring": names["around_attention"]},
+            "around feed-forward only": {"wiring": both(no_residual, pre_norm)},
+            "none, and no attention": {"wiring": both(left_out, no_residual)},
         },
     }
 
@@ -43,7 +54,9 @@ def record(seed: int) -> None:
     names = RUNS.lesson()
 
     def trained(lr: float, options: dict) -> dict[str, list[float]]:
-        model, losses = names["train"](lr=lr, seed=seed, **options)
+        torch.manual_seed(seed)
+        model = names["CharacterModel"](**options)
+        losses = names["train"](model, lr)
         starts = range(0, len(losses), WINDOW)
         loss = [sum(losses[start : start + WINDOW]) / WINDOW for start in starts]
         return {"loss": loss, "apart": names["apart_by_block"](model)}

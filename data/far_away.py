@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from recorded import Runs, record_seeds
+from torch import nn
 
 from txlib.attention import Mask
 
@@ -16,14 +17,15 @@ RUNS = Runs(__file__, "31_sparse")
 
 
 def runs(names: dict) -> dict:
-    """Task → pattern → what draws its texts, the mask, and the steps of training."""
+    """Task → pattern → what draws its texts, the mask, the steps of training, and what chooses, if anything does."""
     patterns, last = names["PATTERNS"], range(names["n"] - 8, names["n"])
     eight = partial(names["own_question"], asking=8)
-    of_eight = {"askers": names["window"](8) | names["seen_by_all"](*last), "all pairs": patterns["all pairs"]}
+    of_eight = {"askers": names["window"](8) | names["global_at"](*last), "all pairs": patterns["all pairs"]}
     return {
         "one fact": {name: (names["one_fact"], mask, 100) for name, mask in patterns.items()},
         "own question": {name: (names["own_question"], mask, 150) for name, mask in patterns.items()},
         "eight ask": {name: (eight, mask, 250) for name, mask in of_eight.items()},
+        "chosen": {name: (names["own_question"], None, 150, mechanism) for name, mechanism in names["CHOSEN"].items()},
     }
 
 
@@ -31,8 +33,8 @@ def record(seed: int) -> None:
     """Train each reader with this seed, and record its right answers by distance."""
     names = RUNS.lesson()
 
-    def right(draw: Callable, mask: Mask, steps: int) -> list[float]:
-        return names["by_distance"](names["train"](draw, mask, steps, seed=seed), draw, mask)
+    def right(draw: Callable, mask: Mask | None, steps: int, mechanism: nn.Module | None = None) -> list[float]:
+        return names["by_distance"](names["train"](draw, mask, steps, seed, mechanism), draw, mask)
 
     for task, patterns in runs(names).items():
         for name, setting in patterns.items():

@@ -1,4 +1,4 @@
-"""Write flocks.json: what the models of lesson 24 find in sets of each size, three seeds each.
+"""Write flocks.json: what the models of lesson 23 find in sets of each size, three seeds each.
 
     python data/flocks.py 0 1 2
 
@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from recorded import Runs, record_seeds
 
-RUNS = Runs(__file__, "24_arrays")
+RUNS = Runs(__file__, "23_sets")
 LARGEST_STEPS, CLUSTERS_STEPS = 600, 1000
 
 

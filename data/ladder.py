@@ -1,4 +1,4 @@
-"""Write ladder.json: the loss of lesson 35's small GPTs on unseen text, by size and budget, three seeds each.
+"""Write ladder.json: the loss of lesson 37's small GPTs on unseen text, by size and budget, three seeds each.
 
     python data/ladder.py 0 1 2
 
@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from recorded import Runs, record_seeds
 
-RUNS = Runs(__file__, "35_scale")
+RUNS = Runs(__file__, "37_costs")
 
 
 def record(seed: int) -> None:
@@ -20,7 +20,9 @@ def record(seed: int) -> None:
     for budget in names["BUDGETS"]:
         for width in names["LADDER"]:
             if names["pays"](budget, width):
-                RUNS.record(partial(names["climb"], budget, width, seed), f"{budget:.1e}", width, seed)
+                for rate in names["rates"](budget, width):
+                    run = partial(names["climb"], budget, width, rate, seed)
+                    RUNS.record(run, f"{budget:.1e}", width, rate, seed)
 
 
 if __name__ == "__main__":

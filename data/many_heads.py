@@ -22,8 +22,8 @@ def settings(lesson: dict[str, Any]) -> dict[str, dict]:
 
 
 def loss(lesson: dict[str, Any], options: dict, seed: int) -> float:
-    """Train one; return its loss on the test pairs."""
-    return lesson["test"](lesson["train"](partial(lesson["ManyHeads"], **options), seed))[0]
+    """Train one; return its loss on the held-out pairs."""
+    return lesson["evaluate"](lesson["train_gap"](partial(lesson["ManyHeads"], **options), seed))[0]
 
 
 def record(seed: int) -> None:

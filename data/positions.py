@@ -12,32 +12,28 @@ import torch
 from recorded import Runs, record_seeds
 
 RUNS = Runs(__file__, "05_positions")
-PLACES = 8  # to a mean
-CONTROLS: dict[str, tuple[str, dict]] = {
-    "ALiBi, 16 × as steep": ("ALiBi", {"steeper": 16}),
-    "sinusoidal, not scaled": ("sinusoidal", {"scale": 1.0}),
-}
+WINDOW = 8  # positions to a mean
 
 
-def read(lesson: dict[str, Any], kind: str, options: dict, seed: int) -> dict[str, Any]:
+def read(lesson: dict[str, Any], kind: type, seed: int) -> dict[str, Any]:
     """Train one reader; return its loss on the trained length, and on four times that, without and with a window."""
-    model, length, long = lesson["fit"](kind, seed, **options), lesson["N"], lesson["LONG"]
-    short = lesson["loss_by_place"](model, length).mean().item()
+    model, length, long = lesson["fit"](kind, seed), lesson["N"], lesson["LONG"]
+    short = lesson["loss_by_position"](model, length).mean().item()
 
-    def by_place() -> list[float]:
-        return lesson["loss_by_place"](model, long).unflatten(0, (-1, PLACES)).mean(dim=-1).tolist()
+    def by_position() -> list[float]:
+        return lesson["loss_by_position"](model, long).unflatten(0, (-1, WINDOW)).mean(dim=-1).tolist()
 
-    without = by_place()
+    without = by_position()
     model.mask = lesson["causal"]() & lesson["sliding_window"](length - 1)
-    return {"short": short, "long": without, "window": by_place()}
+    return {"short": short, "long": without, "window": by_position()}
 
 
 def record(seed: int) -> None:
     """Record all readers with this seed."""
     torch.set_num_threads(1)
     lesson = RUNS.lesson()
-    for name, (kind, options) in ({kind: (kind, {}) for kind in lesson["kinds"]} | CONTROLS).items():
-        RUNS.record(partial(read, lesson, kind, options, seed), name, seed)
+    for name, kind in (lesson["kinds"] | lesson["controls"]).items():
+        RUNS.record(partial(read, lesson, kind, seed), name, seed)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ Each script executes the cells of its lesson that are tagged `recorded`, so that
 the results next to itself. After an interruption it continues with the missing runs.
 """
 
+import contextlib
 import json
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +37,13 @@ class Runs:
     def lesson(self) -> dict[str, Any]:
         """Return the names that the lesson's tagged cells define."""
         names: dict[str, Any] = {"__name__": "lesson"}
-        for cell in jupytext.read(Path(self.script).parents[1] / "notebooks" / f"{self.lesson_name}.py").cells:
-            if "recorded" in cell.metadata.get("tags", ()):
-                exec(cell.source, names)
+        lesson = jupytext.read(Path(self.script).resolve().parents[1] / "notebooks" / f"{self.lesson_name}.py")
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # as a build does
+            sys.path.insert(0, folder)  # where a cell may write a module and import it
+            for cell in lesson.cells:
+                if "recorded" in cell.metadata.get("tags", ()):
+                    exec(cell.source, names)
+            sys.path.remove(folder)
         return names
 
     def kept(self) -> dict[str, Any]:

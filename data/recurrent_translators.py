@@ -6,11 +6,9 @@ Each is a run of the translation recipe with a recurrent model, in runs/. The sc
 weights in half precision. It skips finished runs, and resumes interrupted ones.
 """
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+from bundled import RUNS, bundle
 from torch import nn
 
 from txlib.data import Splits
@@ -20,8 +18,6 @@ from txlib.recipes.translation import PRESETS, Translation
 from txlib.recipes.translators import TRANSLATORS, vocabulary
 from txlib.text import Tokenizer
 
-OUT = Path(__file__).parent / "checkpoints"
-RUNS = Path(__file__).parents[1] / "runs"
 PAIR, STEPS = "de-en", 5_000
 
 
@@ -46,9 +42,7 @@ def make(model: str) -> None:
     out = RUNS / f"games-{PAIR}-{model}"
     if not (out / "model").is_dir():
         run(Recurrent, out, steps=STEPS, data="games", pair=PAIR, model=model, resume=(out / "run").is_dir())
-    shutil.copytree(out / "model", OUT / out.name, dirs_exist_ok=True)
-    weights = OUT / out.name / "model.safetensors"
-    save_file({name: weight.half() for name, weight in load_file(weights).items()}, weights, {"format": "pt"})
+    bundle(out)
 
 
 if __name__ == "__main__":

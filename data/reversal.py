@@ -1,10 +1,11 @@
-"""Write reversal.json: which nets of lesson 08 learn to reverse strings, and what missing parts cost; three seeds each.
+"""Write reversal.json: which nets of lesson 08 learn to reverse strings, at two rates, and what missing parts cost.
 
     python data/reversal.py 0 1 2
 
-It takes about two CPU-minutes per seed. `recorded.py` does the work.
+It takes about four CPU-minutes per seed. `recorded.py` does the work.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,12 +14,12 @@ from recorded import Runs, record_seeds
 RUNS = Runs(__file__, "08_transformer")
 
 
-def reverse(lesson: dict[str, Any], name: str, seed: int) -> float:
+def reverse(lesson: dict[str, Any], name: str, lr: float, seed: int) -> float:
     """Train one net; return the fraction of the test strings that it reverses without a mistake."""
     torch.manual_seed(seed)
     net = lesson["untrained"](name)
-    lesson["train"](net, name, seed=seed)
-    return lesson["share_right"](net)
+    lesson["train"](net, name, seed=seed, lr=lr)
+    return lesson["fraction_right"](net)
 
 
 BROKEN = {"all parts": "Transformer", "no causal mask": "Unmasked", "no positions": "Unplaced"}
@@ -32,7 +33,7 @@ def half_trained(lesson: dict[str, Any], name: str, seed: int) -> dict[str, floa
         net = lesson[BROKEN[name]](len(lesson["vocabulary"]))
         losses = lesson["train"](net, name, stop=150, draw=lesson[task], seed=seed)
         if task == "random_pairs":
-            results |= {"loss": lesson["smooth"](losses)[-1], "reversed": lesson["share_right"](net)}
+            results |= {"loss": lesson["smooth"](losses)[-1], "reversed": lesson["fraction_right"](net)}
         else:
             results["loss on noise"] = lesson["smooth"](losses)[-1]
     return results
@@ -42,10 +43,11 @@ def record(seed: int) -> None:
     """Record all nets with this seed."""
     torch.set_num_threads(1)
     lesson = RUNS.lesson()
-    for name in lesson["NETS"]:
-        RUNS.record(lambda name=name: reverse(lesson, name, seed), "reversed", name, seed)
+    for lr in lesson["RATES"]:
+        for name in lesson["NETS"]:
+            RUNS.record(partial(reverse, lesson, name, lr, seed), "reversed", lr, name, seed)
     for name in BROKEN:
-        RUNS.record(lambda name=name: half_trained(lesson, name, seed), "broken", name, seed)
+        RUNS.record(partial(half_trained, lesson, name, seed), "broken", name, seed)
 
 
 if __name__ == "__main__":

@@ -5,25 +5,37 @@
 It takes about a CPU-minute per start. `recorded.py` does the work.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from recorded import Runs, record_seeds
+from torch import Tensor
 
 RUNS = Runs(__file__, "03_attention")
 GAMES: dict[str, dict] = {"scaled": {}, "unscaled": {"scale": 1.0}, "scaled, 200 steps": {"steps": 200}}
-WINDOW, LAST = 20, 50  # steps
+LAST, SENTENCES = 50, 300  # steps whose loss is averaged; for the weight of the best key
+
+
+@torch.no_grad()
+def best_weight(lesson: dict[str, Any], tables: Sequence[Tensor], scale: float) -> float:
+    """The weight that a word gives to its best key, on average over some sentences and their partners."""
+    english, german = lesson["english_rows"][:SENTENCES], lesson["german_rows"][:SENTENCES]  # (pair, n), (pair, m)
+    score = tables[0][english] @ tables[1][german].mT * scale  # (pair, n, m)
+    weight = score.masked_fill((german == 0)[:, None], -torch.inf).softmax(dim=-1)
+    return weight.amax(dim=-1)[english > 0].mean().item()
 
 
 def game(lesson: dict[str, Any], seed: int, options: dict) -> dict[str, Any]:
-    """Play once; return means of the losses, the share of the best key, and how much of the dictionary is right."""
-    (queries, keys, _), losses, shares = lesson["play"](seed=seed, **options)
+    """Play once; return the loss, how much of the dictionary is right, and how hard the lookup was and became."""
+    scale = options.get("scale", 128**-0.5)
+    untrained = lesson["random_tables"](seed)
+    tables, losses = lesson["play"](seed=seed, **options)
     return {
-        "loss": [sum(losses[at : at + WINDOW]) / WINDOW for at in range(0, len(losses), WINDOW)],
         "last loss": sum(losses[-LAST:]) / LAST,
-        "best share": shares,
-        "words right": sum(right for *_, right in lesson["right_words"](queries, keys)),
+        "words right": sum(right for *_, right in lesson["right_words"](*tables[:2])),
+        "best weight": [best_weight(lesson, each, scale) for each in (untrained, tables)],
     }
 
 

@@ -1,0 +1,190 @@
+"""Serve 32 ragged requests one at a time, in static batches and continuously, with and without shared prefixes.
+
+    python benchmarks/serve.py [--rounds 5] [--threads 1] [--save]
+
+A Llama with random weights (16 million parameters, float32) continues 32 prompts greedily. Each begins with the same 32
+tokens, as behind a system prompt, and goes on with 4 to 28 of its own. The number of new tokens is geometric with mean
+32, at most 160; no server knows it in advance. There is memory for the keys and values of 8 texts of full length, 220
+tokens. Static batches reserve that for each text and so hold 8; `Engine` takes blocks as it goes. One row has a static
+batch of all 32, with four times the memory. A static batch runs until its longest text ends.
+
+The peer is transformers' continuous batching with the same weights, cache, block size and tokens per step. llama.cpp is
+left out: llama-cpp-python has no wheels on PyPI.
+Ways take turns, and each round has other requests, for which all ways must write the same tokens. Speeds are new tokens
+per second of CPU time, medians over rounds; a ratio is the median of the rounds' ratios.
+"""
+
+import argparse
+import logging
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count
+
+import torch
+from compare import Row, in_turns, median, save, table
+from transformers import ContinuousBatchingConfig, LlamaConfig, LlamaForCausalLM
+from transformers import GenerationConfig as TheirConfig
+
+from txlib import load_pretrained
+from txlib.generation import Engine, generate
+
+REQUESTS, SHARED, OWN, MEAN, MOST = 32, 32, (4, 28), 32, 160
+FULL = SHARED + OWN[1] + MOST
+FIT = 8  # whole texts in the cache
+BLOCK, STEP_TOKENS, VOCAB_SIZE = 16, 256, 4096
+LIMIT = 3.0  # continuous against static batches of the same memory
+
+
+def workload(seed: int) -> tuple[list[list[int]], list[int]]:
+    """Prompts, and how many tokens each answer has."""
+    rng = random.Random(seed)
+    shared = [rng.randrange(VOCAB_SIZE) for _ in range(SHARED)]
+    prompts = [shared + [rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(*OWN))] for _ in range(REQUESTS)]
+    lengths = []
+    for _ in range(REQUESTS):
+        length = 1
+        while length < MOST and rng.random() > 1 / MEAN:
+            length += 1
+        lengths.append(length)
+    return prompts, lengths
+
+
+class Ways:
+    """Each method serves one round's requests and returns what it wrote."""
+
+    def __init__(self, theirs: LlamaForCausalLM, ours: torch.nn.Module):
+        self.theirs, self.ours = theirs, ours
+        self.engines: dict[bool, Engine] = {}
+        self.written: dict[int, list[list[int]]] = {}  # by seed, what the first way wrote
+
+    def speed(self, way: Callable[[], list[list[int]]], first_seed: int) -> Callable[[], float]:
+        """Return what measures a way's next round: tokens per CPU second."""
+        seeds = count(first_seed)
+
+        def measure() -> float:
+            seed = next(seeds)
+            self.prompts, self.lengths = workload(seed)
+            began = time.process_time()
+            written = way()
+            seconds = time.process_time() - began
+            if self.written.setdefault(seed, written) != written:
+                raise SystemExit("two ways wrote different texts")
+            return sum(self.lengths) / seconds
+
+        return measure
+
+    def alone(self) -> list[list[int]]:
+        return [
+            generate(self.ours, [prompt], max_new_tokens=length, eos_id=())[0]
+            for prompt, length in zip(self.prompts, self.lengths, strict=True)
+        ]
+
+    def static(self, size: int) -> list[list[int]]:
+        written: list[list[int]] = []
+        for first in range(0, REQUESTS, size):
+            prompts, lengths = self.prompts[first : first + size], self.lengths[first : first + size]
+            texts = generate(self.ours, prompts, max_new_tokens=max(lengths), eos_id=())
+            written += [text[:length] for text, length in zip(texts, lengths, strict=True)]
+        return written
+
+    def continuous(self, share: bool) -> list[list[int]]:
+        engine = Engine(
+            self.ours, cache_tokens=FIT * FULL, block_size=BLOCK, step_tokens=STEP_TOKENS, share_prefixes=share
+        )
+        self.engines[share] = engine
+        requests = [
+            engine.submit(prompt, max_new_tokens=length, eos_id=())
+            for prompt, length in zip(self.prompts, self.lengths, strict=True)
+        ]
+        engine.run()
+        return [request.written for request in requests]
+
+    def peer(self) -> list[list[int]]:
+        config = ContinuousBatchingConfig(
+            page_size=BLOCK,
+            num_blocks=FIT * FULL // BLOCK,
+            max_batch_tokens=STEP_TOKENS,
+            max_requests_per_batch=REQUESTS,
+            use_async_batching=False,
+            use_cuda_graph=False,
+        )
+        options = {"generation_config": TheirConfig(do_sample=False, eos_token_id=-1, max_new_tokens=MOST)}
+        written: dict[str, list[int]] = {}
+        with self.theirs.continuous_batching_context_manager(
+            **options, continuous_batching_config=config, warmup=False
+        ) as manager:
+            names = [
+                manager.add_request(prompt, max_new_tokens=length)
+                for prompt, length in zip(self.prompts, self.lengths, strict=True)
+            ]
+            while len(written) < REQUESTS:
+                result = manager.get_result(timeout=1)
+                if result is not None and result.is_finished():
+                    written[result.request_id] = result.generated_tokens
+                elif result is None and not manager.is_running():
+                    raise RuntimeError("transformers' continuous batching has stopped")
+        return [written[name] for name in names]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of the first round's requests")
+    parser.add_argument("--save", action="store_true", help="write results/serve.json")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 512, "num_hidden_layers": 4, "intermediate_size": 1536}
+    config = LlamaConfig(vocab_size=VOCAB_SIZE, num_attention_heads=8, num_key_value_heads=4, **sizes)
+    config.update({"max_position_embeddings": 1024, "eos_token_id": None, "bos_token_id": None})
+    theirs = LlamaForCausalLM(config).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        ours = load_pretrained(folder)
+    ways = Ways(theirs, ours)
+    calls = {
+        "one at a time": ways.alone,
+        "static": lambda: ways.static(FIT),
+        "static, 4 × memory": lambda: ways.static(REQUESTS),
+        "continuous": lambda: ways.continuous(share=False),
+        "shared prefixes": lambda: ways.continuous(share=True),
+        "transformers": ways.peer,
+    }
+    measures = {name: ways.speed(call, arguments.seed) for name, call in calls.items()}
+    measured = in_turns(measures, arguments.rounds)
+
+    def row(name: str, peer: str, limit: float | None = None) -> Row:
+        ratio = median([ours / theirs for ours, theirs in zip(measured[name], measured[peer], strict=True)])
+        base = median(measured[peer])
+        return Row(f"{name} / {peer}", "tokens/s", base, ratio * base, limit and limit * base, more_is_better=True)
+
+    rows = [
+        row("continuous", "static", LIMIT),
+        row("shared prefixes", "static", LIMIT),
+        row("continuous", "static, 4 × memory"),
+        row("shared prefixes", "static, 4 × memory"),
+        row("continuous", "one at a time"),
+        row("shared prefixes", "transformers", 1.0),
+    ]
+    print(table(rows))
+    about = {
+        name: {
+            "steps": engine.steps,
+            "tokens_read": engine.tokens_read,
+            "preemptions": engine.preemptions,
+        }
+        for name, engine in (("continuous", ways.engines[False]), ("shared prefixes", ways.engines[True]))
+    }
+    print(about)
+    if arguments.save:
+        packages = ["torch", "transformers", "txlib-course"]
+        print(save("serve", rows, measured, packages, threads=arguments.threads, engines=about))
+
+
+if __name__ == "__main__":
+    main()
