@@ -14,8 +14,8 @@
 # %% [markdown]
 # ## 1 The problem: a network only knows numbers
 #
-# A neural network multiplies and adds numbers. Text is not made of numbers. How do we turn one into the other? The
-# obvious idea is to give each word a number. We try it with twelve plays by Shakespeare.
+# A neural network multiplies and adds numbers, and text is not made of numbers. The obvious idea is to give each word a
+# number. Let us try it with twelve plays by Shakespeare.
 
 # %%
 import re
@@ -41,27 +41,25 @@ print(f"{len(number):,} words. King is number {number['king']}, "
       f"queen is number {number['queen']}.")
 
 # %% [markdown]
-# Now a line from a play that is not among the twelve, *Julius Caesar*.
+# Here is a line from a play that is not among the twelve, *Julius Caesar*, and German for *the kings*:
 
 # %%
-line = next(line for line in test.split("\n") if "Beware the ides" in line)
-print(line, "→", [number.get(word, "unknown") for word in words(line)])
-print("Die Könige →", [number.get(word, "unknown") for word in words("Die Könige")])
+for text in ("Beware the ides of March.", "Die Könige"):
+    print(text, "→", [number.get(word, "unknown") for word in words(text)])
 
 # %% [markdown]
-# The one word that matters, *ides*, is lost, and with it the period and the capital letter. From these numbers you
-# can't get the line back. *Die Könige* is German for *the kings*: one word is unknown, and the other passes for the
-# English *die*.
+# The one word that matters, *ides*, is lost, and so are the period and the capital letters. You can't get the line back
+# from these numbers. And of *Die Könige*, one word is unknown, and the other is mistaken for the English *die*.
 #
-# We want a way to write text as integers that **never loses anything**, has **no unknown word**, uses **few different**
-# integers, and makes **short** sequences. The last two pull in opposite directions. This lesson builds what nearly all
-# language models use today.
+# We want to write text as integers in a way that **never loses anything**, has **no unknown word**, uses **few
+# different** integers, and makes **short** sequences. The last two conflict. This lesson builds the compromise that
+# nearly all language models use today.
 
 # %% [markdown]
 # ### The idea in one picture
 #
-# One German sentence, cut in four ways. Each box becomes one integer. `▁` stands for a space, and `c3 bc` are the two
-# bytes of *ü* in hexadecimal. (The byte pairs are those of a vocabulary that we train in section 5.)
+# Here is a German sentence, cut in four ways. Each box becomes one integer. `▁` stands for a space, and `c3 bc` are the
+# two bytes of *ü* in hexadecimal. (The byte pairs are from a vocabulary that we train in section 5.)
 
 # %% jupyter={"source_hidden": true}
 sentence = "Die Brücke des Königs?"
@@ -78,21 +76,22 @@ plots.tokens(
 )
 
 # %% [markdown]
-# A sentence has few words, but new words never end. It has many bytes, but there are only 256 different ones. Byte-pair
-# encoding is between them: what is frequent gets a piece of its own, and what is rare is put together from smaller
-# pieces, in the worst case from single bytes. A piece is called a **token**, and its integer a **token id**.
+# A sentence has few words, but new ones never end. It has many bytes, but only 256 different ones exist. Byte-pair
+# encoding is between the two. What is frequent gets a piece for itself. What is rare is put together from smaller
+# pieces, in the worst case from single bytes. A piece is called a **token**, its integer a **token id**, and
+# the list of all tokens the **vocabulary**.
 #
-# One step remains: each id picks a row of a table, and that row, a vector, is what the network reads.
+# Then each id picks a row of a table. That row, a vector, is what the network reads.
 #
 # $$\text{text} \to \text{bytes} \to \text{tokens} \to \text{ids} \to \text{vectors}$$
 
 # %% [markdown]
 # ## 2 Bytes, or words?
 #
-# We want to write any text with few different integers. What is text made of? Unicode gives each character a number,
-# its *code point*; Python's `ord` returns it. There are more than 150,000 of them, and each year brings new ones. In
-# files they are written as bytes, numbers from 0 to 255, by a rule called UTF-8: one byte for English letters, up to
-# four for the rest.
+# We want few different integers. So what is text made of? Unicode gives each character a number, its *code point*,
+# which Python's `ord` returns. There are more than 150,000 of them, and each year brings new ones. In files they are
+# written as bytes, numbers from 0 to 255, by a rule called UTF-8: one byte for an English letter, up to four for other
+# characters.
 
 # %%
 for character in "aö—語🙂":
@@ -101,38 +100,36 @@ for character in "aö—語🙂":
     print(f"{character}  code point {code_point:6}   bytes {bits}")
 
 # %% [markdown]
-# Look at the first bits. A byte that begins with `0` is a character of its own. `110`, `1110` and `11110` open a
+# Look at the first bits. A byte that begins with `0` is a whole character. `110`, `1110` and `11110` open a
 # character of two, three or four bytes, and each byte that begins with `10` continues it. The other bits, read in
-# order, are the code point: *ö* has `00011` and `110110`, together binary 11110110, which is 246. And you can always
-# tell where a character begins, even in the middle of a file.
+# order, are the code point: *ö* has `00011` and `110110`, together binary 11110110, which is 246. So you can tell where
+# a character begins, even in the middle of a file.
 #
-# How many bytes does real text need? We measure German and French sentences from games such as *The Battle for
-# Wesnoth*, each with their English translations, and three emoji:
+# How many bytes does real text need? We measure German sentences from games such as *The Battle for Wesnoth*, their
+# English translations, and three emoji:
 
 # %%
-pairs = {language: translation("games", f"{language}-en") for language in ("de", "fr")}
-for language, splits in pairs.items():
-    foreign, english = ("\n".join(side) for side in zip(*splits.train))
-    for name, text in ((language, foreign), ("en", english)):
-        ratio = len(text.encode()) / len(text)
-        print(f"{name}: {len(text):9,} characters, {ratio:.3f} bytes per character")
-print("🙂🙂🙂: 3 characters,", len("🙂🙂🙂".encode()), "bytes")
+pairs = translation("games", "de-en")
+german, english = ("\n".join(side) for side in zip(*pairs.train))
+for name, text in {"German": german, "English": english, "emoji": "🙂🙂🙂"}.items():
+    ratio = len(text.encode()) / len(text)
+    print(f"{name:8}{len(text):9,} characters, {ratio:.3f} bytes per character")
 
 # %% [markdown]
-# In these three languages nearly every character is one byte. So why not simply take bytes as tokens?
+# In both languages nearly every character is one byte. So why not simply take bytes as tokens?
 #
 # **For:** 256 different tokens can write every text in every language, and nothing is unknown. **Against:** sequences
-# are long. A network that reads 1,000 tokens sees two pages if they are words, but only a paragraph if they are
-# bytes, and you will see in lesson 03 that twice the tokens can mean four times the work.
+# are long. Suppose a network reads 1,000 tokens. If they are words, it sees two pages; if they are bytes, a paragraph.
+# And, as lesson 03 shows, twice the tokens can mean four times the work.
 #
-# One thing to know: all text is bytes, but not all bytes are text. Cut a character in half, and what remains is not a
-# character: `"ö".encode()[:1].decode()` is an error in Python, or a `�` with `errors="replace"`.
+# All text is bytes, but not all bytes are text. Half a character is not a character: `"ö".encode()[:1].decode()` is an
+# error in Python, or a `�` with `errors="replace"`.
 
 # %% [markdown]
 # ### Words: a vocabulary without end
 #
-# Bytes lose nothing, but make long sequences. Words make short ones. But how many are there? We read Shakespeare and
-# both sides of the German pairs, and count the different words seen so far. How many more does twice the text bring?
+# Bytes lose nothing, but make long sequences. Words make short ones. How many words are there? We read Shakespeare and
+# both sides of the pairs, and count the different words seen so far. How many more does twice the text bring?
 
 
 # %%
@@ -145,7 +142,6 @@ def growth(text):
     return different  # words read: different words among them
 
 
-german, english = ("\n".join(side) for side in zip(*pairs["de"].train))
 grown = {"Shakespeare": train, "German": german, "English": english}
 grown = {name: growth(text) for name, text in grown.items()}
 for name, different in grown.items():
@@ -166,11 +162,10 @@ plots.lines(
 # %% [markdown]
 # On logarithmic axes the lines are nearly straight: the number of different words grows like a power of the text's
 # length, $K n^\beta$ with a constant $K$ and an exponent $\beta$ below 1 (*Heaps' law*). It slows down, but here it
-# never stops. German grows fastest, though it says the same as the English. Our explanation: it builds compound words
-# and has many endings.
+# never stops. German grows fastest, though its sentences say the same as the English ones. Our explanation: German
+# builds compound words and has many endings.
 #
-# Two more numbers: how many words occur only once, so that a network sees them once? And how many words of the unseen
-# play are new?
+# How many words occur only once, so that a network sees them only once? And how many words of the unseen play are new?
 
 # %%
 frequency, unseen = Counter(words(train)), words(test)
@@ -181,19 +176,12 @@ print(f"{len(unknown) / len(unseen):.1%} of Julius Caesar's words are unknown, e
 print(" ".join(list(dict.fromkeys(unknown))[:14]))
 
 # %% [markdown]
-# About every 18th word is unknown, and those are the words that make the play: its names and rare words. But look at
+# About one word in 18 is unknown, and those are the words that make the play: its names and rare words. But look at
 # them: *workman*, *tradesman's* and *climb'd* are made of pieces that we do know. If only we could use the pieces.
 #
-# And what is a word? Chinese and Japanese put no spaces between them. *We need more gold*, in both:
-
-# %%
-for text in ("我們需要更多的金子。", "私たちはもっと金が必要です。"):
-    print(f"{len(words(text))} word: {words(text)[0]}   {len(text)} characters, "
-          f"{len(text.encode())} bytes")
-
-# %% [markdown]
-# To our rule each sentence is a single word, one that will hardly occur a second time. To cut it, you have to know the
-# language already. If you start from bytes, you don't.
+# And what is a word? Chinese and Japanese put no spaces between them. To our rule, 我們需要更多的金子 (*We need more
+# gold*, nine characters) is a single word, one that will hardly occur again. To cut it, you have to know the language
+# already. If you start from bytes, you don't.
 
 # %% [markdown]
 # ## 3 Byte-pair encoding by hand
@@ -214,15 +202,15 @@ def count_pairs(tokens):
     return Counter(zip(tokens, tokens[1:]))
 
 
-line = b"To-morrow, and to-morrow, and to-morrow,"
-tokens = tuple(bytes([byte]) for byte in line)  # 40 tokens of one byte
+macbeth = b"To-morrow, and to-morrow, and to-morrow,"
+tokens = tuple(bytes([byte]) for byte in macbeth)  # 40 tokens of one byte
 for pair, times in count_pairs(tokens).most_common(9):
     print(pair, times)
 
 # %% [markdown]
-# Eight pairs occur three times. Which one first? Any fixed rule will do, as long as everyone uses the same; otherwise
-# the same text would get different ids. Ours: the highest count, and ties go to the pair that is last in alphabetical
-# order. Python compares tuples of byte strings in just that way.
+# Eight pairs occur three times. Which comes first? Any fixed rule will do, as long as everyone uses the same one;
+# otherwise the same text would get different ids. In ours, ties go to the pair that is last in alphabetical order, as
+# Python compares tuples of byte strings.
 
 
 # %%
@@ -267,26 +255,33 @@ plots.tokens(
 )
 
 # %% [markdown]
-# (In the last row, `nd▁to-morrow,` begins in the middle of *and*. Left alone, the procedure does not know what a word
-# is. Keep that in mind for section 4.)
+# (In the last row, `nd▁to-morrow,` begins in the middle of *and*. The procedure does not know what a word is. Keep that
+# in mind for section 4.)
 #
 # ### On real text
 #
-# Now all of *Hamlet*. Two things change. First, the text is cut into pieces about as long as words before anything is
-# counted, and no token crosses a cut. We use the pattern of GPT-2, a language model of 2019; section 4 shows what it is
-# good for. `\p{L}` is any letter, `\p{N}` any digit, `\s` any white space, and `[^\s\p{L}\p{N}]` what is none of these.
-# The first part takes endings such as *'ll* and *'t*. A space goes to the word that *follows* it (of several, the last:
-# `\s+(?!\S)` takes the others). Second, the same piece occurs many times. So we keep each only once, with its count.
+# Now all of *Hamlet*. Two things change. First, the text is cut into pieces about as long as words, and no token
+# crosses a cut. (Section 4 shows what that is good for.) Second, the same piece occurs many times, so we keep it once,
+# with its count.
+#
+# The pattern that cuts is that of GPT-2, a language model of 2019: whichever of its six parts fits first takes a piece.
+# In it, `\p{L}` is any letter, `\p{N}` any digit, and `\s` any white space. A space goes to the word that *follows* it.
 
 # %%
-PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+PATTERN = "|".join([
+    r"'(?:[sdmt]|ll|ve|re)",  # endings, such as 'll
+    r" ?\p{L}+",  # letters, with a space before them
+    r" ?\p{N}+",  # digits, likewise
+    r" ?[^\s\p{L}\p{N}]+",  # what is neither, such as a comma
+    r"\s+(?!\S)",  # all but the last of several spaces
+    r"\s+"])
 print(regex.findall(PATTERN, "They'll pay 300 gold, won't they?"))
 hamlet = plays()["hamlet"]
 pieces = Counter(regex.findall(PATTERN, hamlet))
 print(f"{pieces.total():,} pieces, {len(pieces):,} different:", pieces.most_common(4))
 
 # %% [markdown]
-# The rest is as before: count, choose, join, and again. (It takes some seconds. Section 4 makes it faster.)
+# The rest is as before: count, choose, join, and again. `spell` makes the tuple of a piece's bytes.
 
 
 # %%
@@ -308,24 +303,28 @@ def learn(pieces, count):
     return merges
 
 
-merges = learn(pieces, 200)
-
 # %% [markdown]
-# What has it found? Here are its first merges, and the longest tokens among 200.
+# What does it find in *Hamlet*? Here are its first merges, and the longest tokens among 200. (It takes some seconds.
+# Section 4 makes it faster.)
 
 # %%
+import time
+
+start = time.perf_counter()
+merges = learn(pieces, 200)
+our_seconds = time.perf_counter() - start
 learned = [(left + right).decode().replace(" ", "▁") for left, right in merges]
 print("first:  ", " ".join(learned[:30]))
 print("longest:", " ".join(sorted(learned, key=len)[-15:]))
 
 # %% [markdown]
-# It was told nothing about English. First come frequent pairs of letters, then *the* and *you*; after 200 merges it has
-# *thou*, *shall* and names of the play. In between are fragments, such as `UDIUS`, on the way to a word: pieces are
-# what is frequent, not syllables.
+# It was told nothing about English. First come frequent pairs of letters, then *the* and *you*. After 200 merges it has
+# *thou*, *shall* and names from the play. In between are fragments on the way to a word, such as `UDIUS`: a piece is
+# what is frequent, not a syllable.
 #
-# **Encode.** A new text goes the same way: bytes first, then merges in the order in which they were learned. The
-# number of a merge is its *rank*. As long as a pair in the piece has a rank, join the pair with the lowest one. A
-# token's id is its place in the list: 256 bytes first, then the merges.
+# **Encode.** A new text goes the same way: bytes first, then merges in the order in which they were learned. The number
+# of a merge is its *rank*. As long as any pair of a piece has a rank, join the pair with the lowest. A token's id is
+# its position in a list: 256 bytes first, then the merges.
 
 # %%
 rank = {pair: i for i, pair in enumerate(merges)}
@@ -334,20 +333,20 @@ vocabulary += [left + right for left, right in merges]
 ids = {token: i for i, token in enumerate(vocabulary)}
 
 
-def encode(text, rank=rank):
+def encode(text):
     encoded = []
     for piece in regex.findall(PATTERN, text):
         tokens = spell(piece)
-        while ranked := [pair for pair in zip(tokens, tokens[1:]) if pair in rank]:
-            tokens = merge(tokens, min(ranked, key=rank.get))
+        while True:
+            known = [pair for pair in zip(tokens, tokens[1:]) if pair in rank]
+            if not known:
+                break
+            tokens = merge(tokens, min(known, key=rank.get))
         encoded += [ids[token] for token in tokens]
     return encoded
 
-
-print(encode("The king of Denmark"))
-
 # %% [markdown]
-# **Decode** is one line: put the bytes together, and read them.
+# **Decode** in one line: put the bytes together, and read them.
 
 
 # %%
@@ -355,30 +354,20 @@ def decode(ids):
     return b"".join(vocabulary[id] for id in ids).decode(errors="replace")
 
 
+print("The king of Denmark →", encode("The king of Denmark"))
+
 for text in ("The king of Denmark", "Beware the ides.", "Die Könige? 🙂 語 \t x  =  3"):
     print(f"{len(text.encode()):3} bytes, {len(encode(text)):2} tokens, "
           f"back again: {decode(encode(text)) == text}")
 
 # %% [markdown]
-# The rules learned from *Hamlet* write any text at all. They make it much shorter only if it resembles *Hamlet*. Look
-# at how one line is cut with more and more merges. (No new counting is needed: a smaller vocabulary is simply the first
-# merges.)
-
-# %%
-text, rows = "Beware the ides of March, my lord.", {}
-for count in (0, 20, 60, 200):
-    first = {pair: i for i, pair in enumerate(merges[:count])}
-    rows[f"{count} merges"] = [vocabulary[id].decode() for id in encode(text, first)]
-plots.tokens(
-    rows, title="More merges, fewer tokens",
-    alt="The line cut with 0, 20, 60 and 200 merges: from 34 bytes to 18 tokens.",
-)
+# The merges learned from *Hamlet* encode any text at all. They make it much shorter only if it resembles *Hamlet*.
 
 # %% [markdown]
 # ## 4 Open the library, and break it
 #
-# We have an encoder that works but is slow. `txlib` has the same thing, `BytePairEncoder`. Its `encode` cuts the text,
-# and calls `merge` for each piece. The source of `merge`, read from the installed library, is folded:
+# Our encoder works, but it is slow. `txlib` has the same thing, `BytePairEncoder`. Its `encode` cuts the text, and
+# calls `merge` for each piece. The source of `merge`, read from the installed library, is folded:
 
 # %% tags=["hide-output"] jupyter={"outputs_hidden": true}
 from txlib.text import BytePairEncoder
@@ -389,12 +378,18 @@ show_source(library_merge)
 # %% [markdown]
 # The rule is the same: always the pair that was learned first. What is new is the bookkeeping. Ours looks through the
 # whole piece again after each merge. The library keeps the pairs in a *heap*, a list that always has the lowest rank in
-# front, and two lists, `after` and `before`, of each token's neighbors. To merge a pair, it takes the first one off the
-# heap, links the two neighbors with the new token, and adds the two new pairs. Does it give the same ids? And does the
-# library learn the same merges? We ask with a whole play.
+# front, and each token's neighbors in two lists, `after` and `before`. To merge, it takes the first pair off the heap,
+# links its neighbors with the new token, and adds the two new pairs.
+#
+# Learning is faster in the same way. Our `learn` counts *all* pairs anew for each merge; `BytePairEncoder.train`
+# remembers where each pair occurs, and updates just the counts around those places. (Hugging Face's `tokenizers` does
+# the same in Rust.) Does it learn the same merges, and give the same ids? We ask with a whole play.
 
-# %%
+# %% tags=["nbval-ignore-output"]
+start = time.perf_counter()
 library = BytePairEncoder.train([hamlet], vocab_size=456)  # 256 bytes and 200 merges
+seconds = time.perf_counter() - start
+print(f"200 merges: ours took {our_seconds:.1f} s, the library's {seconds:.2f} s")
 print("the same pattern:", library.pattern == PATTERN,
       "- the same 200 merges:", library.merges == merges)
 mine = torch.tensor(encode(test))  # (length,)
@@ -403,46 +398,34 @@ prove_equal(mine, theirs, what="Your ids of Julius Caesar and the library's")
 print("decoded without loss:", library.decode(theirs) == test)
 
 # %% [markdown]
-# ### The same, but faster
-#
-# Our `learn` counts *all* pairs anew for each merge. But one merge changes only a few places. If you remember where
-# each pair occurs, you can update just the counts around them. That is what `BytePairEncoder.train` does (its heart is
-# `train_merges`, next to `merge`). 200 merges on *Hamlet*:
-
-# %% tags=["nbval-ignore-output"]
-import time
-
-start = time.perf_counter()
-learn(pieces, 200)
-middle = time.perf_counter()
-BytePairEncoder.train([hamlet], 456)
-print(f"ours {middle - start:.2f} s, txlib {time.perf_counter() - middle:.2f} s")
-
-# %% [markdown]
-# Both are Python: the speed comes from the bookkeeping. (Many programs use Hugging Face's `tokenizers`, which does the
-# same in Rust.)
-#
 # ### Special tokens
 #
-# A model needs marks that no text can contain: where a document ends, what is padding. They get ids of their own,
-# which no merge can make. The caller of `encode` decides whether the text `<|endoftext|>` stands for the mark:
+# A model needs marks that no text can contain, for example for the end of a document. They get extra ids, which no
+# merge can make. The caller of `encode` decides whether the text `<|endoftext|>` stands for the mark:
 
 # %%
 marked = BytePairEncoder.train([hamlet], 457, special_tokens=["<|endoftext|>"])
-text = "Good night.<|endoftext|>"
-print("as a mark:", marked.encode(text))
-print("as text:  ", marked.encode(text, special_tokens=False))
+message = "Good night.<|endoftext|>"
+print("as a mark:", marked.encode(message))
+print("as text:  ", marked.encode(message, special_tokens=False))
 
 # %% [markdown]
 # The second form is for text from strangers. Otherwise anyone could write your mark into a message, and your model
-# would believe that the message ends there.
+# would take it for the end.
 
 # %% [markdown]
 # ### Break it: no cutting into pieces
 #
-# Why cut the text before we count? Leave it out: one pattern that matches everything makes the whole play a single
-# piece. (The library does the counting. For our `learn` that is too much: no piece repeats any more, so each merge
-# would go through the whole play.) Guess first: will the unseen play become longer or shorter?
+# Why cut the text before we count? Leave the cutting out: a pattern that matches everything makes the whole play a
+# single piece. (The library does the counting; our `learn` would go through the whole play for each merge.) Guess
+# first:
+
+# %%
+predict("uncut-tokens", "Without the cutting, the unseen play takes",
+        "more tokens", "fewer tokens", "exactly as many")
+
+# %% [markdown]
+# Now learn 1,024 tokens both ways:
 
 # %%
 cut = BytePairEncoder.train([hamlet], 1024)
@@ -452,10 +435,11 @@ for name, encoder in (("cut", cut), ("uncut", uncut)):
     print(f"{name:6} {len(test) / len(encoder.encode(test)):.2f} bytes per token; "
           f"{len(across) / 1024:.0%} of the tokens reach over a word's end")
     print("      ", sorted(across, key=len)[-8:])
+predicted("uncut-tokens", "fewer tokens", "A token that holds a word and a half saves.")
 
 # %% [markdown]
-# Perhaps a surprise: uncut, *Julius Caesar* becomes *shorter*. A token that holds a word and a half saves more. So why
-# cut? Collect all tokens that contain a word, with what is next to it:
+# Uncut, there are more bytes in a token, so *Julius Caesar* takes *fewer* tokens. Then why cut? Take three words that
+# every play has. In how many different tokens does each of them occur?
 
 
 # %%
@@ -465,31 +449,23 @@ def ways(encoder, word, text):
     return dict(Counter(token for token in tokens if re.search(rf"\b{word}\b", token)))
 
 
-print("cut:", ways(cut, "lord", test))
-predict("uncut-lord", "And uncut, how many different tokens contain lord?",
-        "one as well", "two: with a space before it and without", "more than two")
-
-# %% [markdown]
-# Uncut, and with two more words:
-
-# %%
 for word in ("lord", "what", "thou"):
     print(f"{word}\n   cut:   {ways(cut, word, test)}")
     print(f"   uncut: {ways(uncut, word, test)}")
-predicted("uncut-lord", "more than two")
 
 # %% [markdown]
 # Cut, *lord* is always the same token, with everything that a network has learned about it. Uncut, `lord`, `my lord`
-# and `, my lord` are different tokens, each with its own row of the table, and the network has to learn anew for each
-# that it means a lord. GPT-2's authors saw the same: without cutting, their vocabulary filled up with `dog.`, `dog!`
-# and `dog?`.
+# and `, my lord` are different tokens, each with its own row of the table. For each, the network has to learn anew that
+# it means a lord. GPT-2's authors saw the same: without cutting, they got many versions of common words, such as
+# `dog.`, `dog!` and `dog?`.
 
 # %% [markdown]
 # ## 5 Real data: the vocabulary of GPT-2
 #
-# We have an encoder that learned from one play. What do real ones look like? GPT-2 is a language model by OpenAI; in
-# lesson 10 you build one of its kind. Its own merges come with this course, exactly as they were published: 256 bytes,
-# 50,000 merges learned from eight million web pages, and one special token.
+# So far our encoder has read one play. What do real ones look like? GPT-2 is a language model by OpenAI; in lesson 10
+# you build one of its kind. Its published merges are bundled with this course: 256 bytes, 50,000 merges learned from
+# eight million web pages, and one special token. Everything that GPT-2 has ever read came through this table, so its
+# oddities are the model's oddities.
 
 # %%
 folder = DATA / "gpt2-bpe"
@@ -502,112 +478,103 @@ def show(text):
     print(f"{text!r:20} {ids!s:28} {' | '.join(gpt2.token(id) for id in ids)}")
 
 
-show("Hello world")
-
-# %% [markdown]
-# These are GPT-2's true ids, 15496 and 995. Everything that GPT-2 has ever read came to it through this table, so its
-# oddities are the model's oddities. Look at some.
-
-# %%
-for text in ("king", " king", "King", " KING", "the king ", "1999", "2026", "12345",
-             "🙂", "strawberry", " strawberry", " SolidGoldMagikarp"):
+for text in ("Hello world", "king", " king", "King", "the king ", "1999", "2026",
+             "12345", "🙂", "strawberry", " strawberry", " SolidGoldMagikarp"):
     show(text)
 
 # %% [markdown]
 # - **The space belongs to the token.** `king` and `▁king` are two ids with nothing in common. So a text that ends with
-#   a space is hard for GPT-2 to continue: the space that should begin the next word is already used up.
-# - **Capitals** make other tokens again.
-# - **Numbers** are cut as they happened to occur on the web: 1999 is one token, 2026 is two, 12345 is 123 and 45. That
-#   does not make arithmetic easier.
+#   a space is hard for GPT-2 to continue: the space that should begin the next word is already used up. Capitals make
+#   other tokens again.
+# - **Numbers** are cut as they happened to occur on the web: 1999 is one token, 2026 is two, 12345 is 123 and 45.
 # - **Nothing is lost:** the emoji becomes two tokens, neither of which is a character. (`�` stands for bytes that are
 #   none.)
 # - **Letters are out of sight.** *strawberry* is `st`, `raw`, `berry`, and after a space a single id. A model that is
-#   asked how many *r* it has sees no letter at all.
+#   asked how many *r*s it has sees no letter at all.
 # - **Some tokens are hardly ever used.** `▁SolidGoldMagikarp`, a user's name, is one token. Section 6 says what happens
 #   to its row.
 #
-# And other languages? GPT-2's web pages were nearly all English. We count tokens for the same sentences in two
-# languages:
+# And other languages? GPT-2's web pages were nearly all English. We count its tokens for the same sentences in German
+# and in English. As the control, we learn merges from both sides of the sentence pairs:
 
 # %%
-for language, splits in pairs.items():
-    for name, side in zip((language, "en"), zip(*splits.test)):
-        used = sum(len(gpt2.encode(text)) for text in side)
-        size = sum(len(text) for text in side)
-        print(f"{name}: {used:6,} tokens, {size:7,} characters: {size / used:.2f} each")
-
-# %% [markdown]
-# German takes twice as many tokens to say the same. If you pay by the token, you pay twice as much, and a model's
-# context holds half as much. Is German to blame? Learn merges from both sides of the sentence pairs, and ask again.
-
-# %%
-fair = BytePairEncoder.train([german, english], 4096)
-tokens_de = sum(len(fair.encode(german)) for german, _ in pairs["de"].test)
-tokens_en = sum(len(fair.encode(english)) for _, english in pairs["de"].test)
-print(f"de {tokens_de:,} tokens, en {tokens_en:,}")
+both = BytePairEncoder.train([german, english], 4096)
+for name, encoder in (("GPT-2's", gpt2), ("from both", both)):
+    tokens_de, tokens_en = (
+        sum(len(encoder.encode(text)) for text in side) for side in zip(*pairs.test)
+    )
+    print(f"{name:9}  German {tokens_de:,} tokens, English {tokens_en:,}")
 expect("German tokens for each English one", tokens_de / tokens_en, 1.0, 1.25)
+again = [both.decode([id]) for id in both.encode(sentence)]
+print("the pieces of section 1:", again == byte_pairs)
 
 # %% [markdown]
-# It was almost entirely the vocabulary: instead of twice as many tokens, German now takes 1.12 times as many. (English
-# pays: in this smaller vocabulary it takes 20,187 tokens instead of 15,750.) A vocabulary is good for the texts that it
-# was learned from. (This is the one that cut the sentence in section 1.)
+# With GPT-2's vocabulary German takes twice as many tokens as English to say the same. If you pay by the token, you pay
+# twice as much, and a model's context holds half as much. German is hardly to blame: in the vocabulary that learned
+# from both it takes 1.12 times as many. (English pays: it takes 20,187 tokens in this smaller vocabulary instead of
+# 15,750.) A vocabulary is good for the texts that it was learned from.
 
 # %% [markdown]
 # ### How large should a vocabulary be?
 #
-# We learn a vocabulary of 16,384 from the twelve plays and measure on the thirteenth how long it becomes. The smaller
-# vocabularies are the first merges of the large one.
+# What a larger vocabulary saves is length. What it costs is one row for each token in the table of vectors, the
+# *embedding table*. In the smallest GPT-2 a row has $d_\text{model} = 768$ numbers. There is a hidden price as well:
+# the rows are learned, and those that are hardly ever used are hardly ever trained.
 #
-# What you save is length. What you pay is one row for each token in the table of vectors, the *embedding table*. In
-# GPT-2 a row has $d_\text{model} = 768$ numbers. They are learned, like all parameters of a network, so there is a
-# hidden price: rows that are hardly ever used are hardly ever trained.
+# We learn a vocabulary of 16,384 from the twelve plays. The first merges of the large vocabulary make the smaller ones.
+# How many tokens does the unseen play take? How much does each doubling save? And how many tokens are rare, so that the
+# plays have them less than ten times?
 
 # %%
 large = BytePairEncoder.train([train], 16384)
-sizes, encoders = [256, 512, 1024, 2048, 4096, 8192, 16384], {}
-for size in sizes:
+before = len(test.encode())
+for size in (256, 512, 1024, 2048, 4096, 8192, 16384):
     kept = {token: id for token, id in large.tokens.items() if id < size}
-    encoders[size] = BytePairEncoder(kept, large.merges[: size - 256])
-compression = [len(test) / len(encoders[size].encode(test)) for size in sizes]
-for size in sizes[::2]:
-    seen = torch.bincount(torch.tensor(encoders[size].encode(train)), minlength=size)
+    encoder = BytePairEncoder(kept, large.merges[: size - 256])
+    length = len(encoder.encode(test))
+    seen = torch.bincount(torch.tensor(encoder.encode(train)), minlength=size)
     rare = (seen < 10).float().mean()
-    print(f"{size:6,}: {len(encoders[size].encode(test)):7,} tokens in the play, "
-          f"{size * 768:10,} parameters, {rare:.0%} of the tokens seen < 10 times")
-print(f"GPT-2's {len(gpt2):,} would cut it into {len(gpt2.encode(test)):,} tokens")
+    print(f"{size:6,}: {length:7,} tokens, {1 - length / before:3.0%} saved; "
+          f"{size * 768:10,} parameters, {rare:.0%} of the tokens rare")
+    before = length
+print(f"GPT-2's {len(gpt2):,}: {len(gpt2.encode(test)):,} tokens; {len(gpt2) * 768:,} "
+      f"parameters, {len(gpt2) * 768 / 124_439_808:.0%} of its 124 million")
 
 # %% [markdown]
-# And the length, as bytes per token:
-
-# %% jupyter={"source_hidden": true}
-plots.lines(
-    {"Julius Caesar": (sizes, compression)}, xscale="log", marker="o",
-    title="Each doubling of the vocabulary saves less", xlabel="vocabulary size", ylabel="bytes per token",
-    alt="Bytes per token against vocabulary size: from 1.0 at 256 to 1.9 at 512, then ever more slowly to 3.3 at "
-    "16,384.",
-)
-
-# %% [markdown]
-# (Even of the 256 bytes most are rare: the plays use only 63 different characters. GPT-2's 50,257 tokens do no better
-# on this play than our 16,384; they were learned from other texts.) For a million and a half characters of Shakespeare
-# a few thousand tokens are plenty: of 16,384, four in five are seen fewer than ten times. Models that read the whole
-# web use 30,000 to 260,000.
+# Each doubling saves less and costs more. For a million and a half characters of Shakespeare a few thousand tokens are
+# plenty: of 16,384, four in five are rare. Models that read the whole web use 30,000 to 260,000. (Even of the 256 bytes
+# most are rare: the plays use only 63 different characters. And GPT-2's 50,257 tokens do no better on this play than
+# our 16,384; they were learned from other texts.)
+#
+# <details><summary><i>Second reading:</i> unigrams and SentencePiece</summary>
 #
 # Merging is not the only way to a vocabulary. The *unigram* method (Kudo 2018,
-# [arXiv:1804.10959](https://arxiv.org/abs/1804.10959)) works in the opposite direction: it begins with far too many
-# pieces, each with a probability, and drops those that are missed least; a text is cut so that the product of its
+# [arXiv:1804.10959](https://arxiv.org/abs/1804.10959)) works in the opposite direction. It begins with far too many
+# pieces, each with a probability, and drops those that are missed least. A text is cut so that the product of its
 # pieces' probabilities is largest. *SentencePiece* (Kudo and Richardson 2018,
-# [arXiv:1808.06226](https://arxiv.org/abs/1808.06226)) is a program, not a method. It learns either kind from raw text,
-# in which a space is a sign like any other, written `▁`. T5's pieces are its unigrams, those of the first two Llamas
-# its byte pairs.
+# [arXiv:1808.06226](https://arxiv.org/abs/1808.06226)) is a program that learns either kind from raw text, with spaces
+# written as `▁`. T5 uses its unigrams, the first two Llamas its byte pairs.
+# </details>
 
 # %% [markdown]
 # ## 6 From ids to vectors
 #
-# We have ids, and a network needs numbers that it can multiply. An id is a name, not a quantity: 5822 is not "more"
-# than 3364, and a network must not do arithmetic with it. The honest way to write a choice among $V$ things is a
-# *one-hot* vector: $V$ zeros, and a one at the position of the id. A linear layer turns it into a vector of width
-# $d_\text{model}$. If $E$ has the rows (1, 2), (3, 4), (5, 6), then (0, 1, 0) gives its second row, (3, 4):
+# A network multiplies its numbers, but an id is a name, not a quantity: 5822 is not "more" than 3364. The honest way to
+# write a choice among $V$ things is a *one-hot* vector: all zeros, and a one at the position of the id. A linear layer
+# turns it into a vector of width $d_\text{model}$. Take a vocabulary of three tokens, and a table $E$ with a row of two
+# numbers for each:
+
+# %% jupyter={"source_hidden": true}
+figures.picked_rows(
+    ["the", "king", "the"], ids=[1, 0, 1], table=[[1, 2], [3, 4], [5, 6]],
+    title="One-hot times the table is a row of the table",
+    alt="Three tokens, the, king, the, with the ids 1, 0, 1. Their one-hot vectors, 0 1 0, 1 0 0 and 0 1 0, times the "
+    "table with the rows 1 2, 3 4 and 5 6, give 3 4, 1 2 and 3 4: rows 1, 0 and 1 of the table, in the same colors.",
+)
+
+# %% [markdown]
+# Redo the first row on paper: $0 \cdot 1 + 1 \cdot 3 + 0 \cdot 5 = 3$, and $0 \cdot 2 + 1 \cdot 4 + 0 \cdot 6 = 4$.
+# With any table $E$, the vector of a token is
 #
 # $$x = \text{onehot}(\text{id})\, E \qquad E \in \mathbb{R}^{V \times d_\text{model}}$$
 
@@ -622,10 +589,11 @@ by_product = one_hot @ table  # (batch, length, d_model)
 by_lookup = table[input_ids]  # (batch, length, d_model)
 print("one-hot", tuple(one_hot.shape), "→", tuple(by_product.shape))
 prove_equal(by_product, by_lookup, what="One-hot times matrix and picking rows")
+print(len(input_ids.unique()), "different rows")
 
 # %% [markdown]
-# All those products with 0 can be left out. What remains is: **take row number id**. That is an *embedding*, and it is
-# what torch's `nn.Embedding` and the library's `TokenEmbedding` do.
+# All those products with 0 can be left out. What remains is: **take the row with that number**. It is called an
+# *embedding*, and torch's `nn.Embedding` and the library's `TokenEmbedding` do just that.
 
 # %%
 from txlib.layers import TokenEmbedding
@@ -635,31 +603,11 @@ embedding = TokenEmbedding(vocab_size, d_model, scaled=False)
 embedding.weight.data = table
 prove_equal(by_lookup, layer(input_ids), what="Your rows and torch's nn.Embedding")
 prove_equal(by_lookup, embedding(input_ids), what="Your rows and the library's")
-show_source(TokenEmbedding)
 
 # %% [markdown]
-# (`scaled` multiplies by $\sqrt{d_\text{model}}$, as the first Transformer did. Lesson 05 comes back to it.)
-#
-# The rows start at random and are *learned*, like any weight. The lookup sends a gradient only to the rows that were
-# looked up. So the row of a token that hardly ever occurs, such as `▁SolidGoldMagikarp`, is hardly trained. (GPT-2 also
-# uses the table for its output, which moves every row a little.)
-
-# %%
-embedding(input_ids).square().sum().backward()
-touched = embedding.weight.grad.any(dim=-1)  # (vocab_size,)
-print(f"{input_ids.numel()} tokens, {input_ids.unique().numel()} different ones;",
-      f"{touched.sum()} of {vocab_size} rows get a gradient")
-
-# %% [markdown]
-# What does it cost? The lookup needs no arithmetic: it copies rows. One-hot vectors would. For a GPT-2 input of 1,024
-# tokens:
-
-# %%
-n, V, d = 1024, len(gpt2), 768
-print(f"one-hot: {n * V * 4 / 1e6:,.0f} MB, {2 * n * V * d / 1e9:,.0f} GFLOP")
-print(f"lookup:  {n * 8 / 1e6:,.3f} MB of ids, and no operation")
-share = V * d / 124_439_808
-print(f"the table has {V:,} × {d} = {V * d:,} parameters, {share:.0%} of GPT-2's")
+# (Lesson 05 comes to `scaled`.) The rows start at random and are learned. The lookup sends a gradient only to the rows
+# that were looked up: here, to 14 of 456. So the row of a token that hardly ever occurs, such as `▁SolidGoldMagikarp`,
+# is hardly trained. (GPT-2 also uses the table for its output, which moves every row a little.)
 
 # %% [markdown]
 # ## 7 When are two vectors alike?
@@ -690,20 +638,20 @@ for d in (4, 64, 1024):
 # %% [markdown]
 # ### Vectors learned from real text
 #
-# "You shall know a word by the company it keeps", wrote J. R. Firth in 1957. We take him at his word: a word's vector
-# is what occurs next to it. For the 2,000 most common words of the game dialogues, count how often any two of them
-# occur at most two words apart. (We use whole words here, so that you can judge the result.)
+# "You shall know a word by the company it keeps," wrote J. R. Firth in 1957. We take him at his word: a word's vector
+# is what occurs near it. For the 2,000 most common words of the game dialogues, count how often any two of them occur
+# at most two words apart. (We use whole words here, so that you can judge the result.)
 
 # %%
-lines = [words(line) for _, line in pairs["de"].train]  # the English sides
-read = Counter(word for line in lines for word in line)
-common = [word for word, _ in read.most_common(2000)]
+dialogue = [words(english) for _, english in pairs.train]  # a list for each sentence
+often = Counter(word for said in dialogue for word in said).most_common(2000)
+common = [word for word, _ in often]
 place = {word: i for i, word in enumerate(common)}
 near = Counter()
-for line in lines:
-    known = [place.get(word) for word in line]
-    near.update(zip(known, known[1:]))
-    near.update(zip(known, known[2:]))
+for said in dialogue:
+    row = [place.get(word) for word in said]
+    near.update(zip(row, row[1:]))
+    near.update(zip(row, row[2:]))
 counts = torch.zeros(2000, 2000)  # (word, neighbor)
 for (a, b), times in near.items():
     if a is not None and b is not None:
@@ -713,25 +661,28 @@ print("near king:", [common[i] for i in counts[place["king"]].topk(6).indices])
 
 # %% [markdown]
 # Nearly every word is near *the*. That says nothing about kings. So compare each count with chance. Say that *king* has
-# 100 neighbors in all, and one word in 1,000 is *queen*. If the text were shuffled, we would see 100 · 1/1,000 = 0.1
-# queens near kings. If we see 2, that is 20 times as many, and the pair gets the natural logarithm of 20, about 3. One
-# word in 20 is *the*; if we see 5 near kings, that is just what chance gives, $\log 1 = 0$. What is rarer than chance
-# is set to 0 as well. That is *positive pointwise mutual information*:
+# 100 neighbors in all, and one word in 1,000 is *queen*. In a shuffled text, we would see 100 · 1/1,000 = 0.1 queens
+# near kings. If we see 2, that is 20 times as many, and the pair gets the natural logarithm of 20, about 3. One word in
+# 20 is *the*. If we see 5 near kings, that is just what chance gives, and $\log 1 = 0$. What is rarer than chance gets
+# 0 as well. That is *positive pointwise mutual information*, where $\text{count}(a)$ is the number of $a$'s neighbors,
+# and the total is that of all words' neighbors:
 #
 # $$\text{PPMI}(a, b) = \max\left(0, \log \frac{\text{count}(a, b)}{\text{count}(a)\,\text{count}(b) / \text{total}}\right)$$
 
 # %%
-total = counts.sum(dim=-1)  # (word,)
-chance = total[:, None] * total / total.sum()  # (word, neighbor)
+neighbors = counts.sum(dim=-1)  # (word,)
+chance = neighbors[:, None] * neighbors / neighbors.sum()  # (word, neighbor)
 ppmi = (counts / chance).log().clamp(min=0)  # log 0 = −∞ becomes 0
 print("compared with chance:", [common[i] for i in ppmi[place["king"]].topk(5).indices])
 
 # %% [markdown]
-# *The* is gone; *ii* comes from names such as Haldric II. Each word now has 2,000 numbers, most of them 0. Can fewer
-# do? The *singular value decomposition* finds the few directions that approximate a table best, and the strength `s` of
-# each (its square root keeps the strongest from drowning out the others). We keep 100. That is our embedding table:
-# 2,000 words, 100 numbers each. (Levy and Goldberg 2014 showed that *word2vec*, which trains such vectors by gradient
-# descent, does about the same.)
+# *The* is gone; *ii* comes from names such as Haldric II. Each word now has 2,000 numbers, most of them 0. Would fewer
+# do? Suppose that three words have (1, 2), (2, 4) and (3, 6) under *crown* and *throne*. Then one number for each word
+# is enough: 1, 2 or 3 times the *direction* (1, 2) gives back both columns. The *singular value decomposition* finds
+# the directions that give back most of a table. It returns each word's number for each of them, `u`, and their
+# strengths, `s`. (We multiply by the square root of a strength only, so that the strongest do not drown out the
+# others.) We keep 100 directions. That is our embedding table: 2,000 words, 100 numbers each. (Levy and Goldberg 2014
+# showed that *word2vec*, which trains such vectors by gradient descent, does about the same.)
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -739,25 +690,24 @@ u, s, _ = torch.svd_lowrank(ppmi, q=100, niter=4)  # (word, 100), (100,)
 vectors = u * s.sqrt()  # (word, 100)
 
 # %% [markdown]
-# To *see* them, we choose words of four kinds, and draw them in the plane that spreads their vectors most, found by the
-# same decomposition.
+# To *see* them, we choose words of four kinds, and draw them in the plane that spreads their vectors most. Its two axes
+# are the two directions in which these vectors differ most. Only nearness has a meaning:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 KINDS = {
     "numbers": "two three four five six ten",
     "directions": "north south east west",
     "peoples": "orcs elves humans dwarves undead trolls",
-    "family": "father mother brother son sister",
+    "family": "father mother brother son",
 }
-named = {kind: [word for word in row.split() if word in place] for kind, row in KINDS.items()}
-rows = torch.stack([vectors[place[word]] for row in named.values() for word in row])
+rows = torch.stack([vectors[place[word]] for row in KINDS.values() for word in row.split()])
 rows = rows / rows.norm(dim=-1, keepdim=True)
 rows = rows - rows.mean(dim=0)
 plane = iter((rows @ torch.linalg.svd(rows, full_matrices=False).Vh[:2].T).tolist())
 figures.plane(
-    {kind: {word: next(plane) for word in row} for kind, row in named.items()},
+    {kind: {word: next(plane) for word in row.split()} for kind, row in KINDS.items()},
     title="Words of a kind lie together",
-    alt="Words as points in a plane, in four colors: " + "; ".join(f"{kind}: {', '.join(row)}" for kind, row in named.items())
+    alt="Words as points in a plane, in four colors: " + "; ".join(f"{kind}: {row}" for kind, row in KINDS.items())
     + ". The four kinds form clusters.",
 )
 
@@ -766,47 +716,42 @@ figures.plane(
 # nearest?
 
 # %% tags=["nbval-ignore-output"]
-def nearest(vectors, word, k=8):
-    alike = cosine(vectors[[place[word]]], vectors)[0]  # (word,)
-    best = alike.topk(k + 1).indices[1:]  # without the word itself
-    return " ".join(f"{common[i]} {alike[i]:.2f}" for i in best)
+def nearest(vectors, k):
+    """The k words with the highest cosine with each word, without the word itself."""
+    alike = cosine(vectors, vectors).fill_diagonal_(-1)  # (word, word)
+    return alike.topk(k)  # their cosines, and their indices: each (word, k)
 
 
+cosines, indices = (found.tolist() for found in nearest(vectors, 8))
 for word in ("king", "north", "three", "good", "sword", "right"):
-    print(f"{word:6} → {nearest(vectors, word)}")
+    row = zip(indices[place[word]], cosines[place[word]])
+    print(f"{word:6} →", *(f"{common[i]} {alike:.2f}" for i, alike in row))
 
 # %% [markdown]
-# Look at it honestly. *King* has found its relatives, and also Haldric, who is a king in the game's story. Numbers find
-# numbers. But *good* finds *bad*, and *north* finds *west*: opposites keep the same company. Alike means "used alike",
-# not "means the same". And what is near *sword* is hit or miss: 300,000 words are not much to learn from.
+# *King* has found its relatives, and also Haldric, who is a king in the game's story. Numbers find numbers. But *good*
+# finds *bad*, and *south* is near *north*: opposites keep the same company. Alike means "used alike", not "means the
+# same". And what is near *sword* is hit or miss: 300,000 words are not much to learn from.
 #
 # *Right* shows a limit that no larger text would lift. It is near *yes*, and near *click*: the word for *correct*, and
 # a mouse button. The table has one row per spelling, so a word with two meanings gets a mixture of both. To separate
 # them, a word's vector must depend on its sentence.
 #
-# So let us count. For 22 pairs of words that belong together, is the second among the ten nearest of the first? And
-# does each step of the recipe help?
+# A few examples can mislead, so let us count. For 22 pairs of words that belong together, is the second among the ten
+# nearest of the first? And does each step of the recipe help?
 
 # %% tags=["nbval-ignore-output"]
-related = [pair.split() for pair in """
-king queen, father mother, north south, east west, day night,
-sword bow, orcs elves, left right, he she, his her, weapon weapons, attack attacks,
-ship ships, two three, man woman, humans elves, river lake, strong powerful,
-small large, kill destroy, friend friends, enemy enemies""".split(",")]
-
-
-def partners_found(vectors):  # share of partners among the ten nearest
-    hits = 0
-    for first, second in related:
-        alike = cosine(vectors[[place[first]]], vectors)[0]  # (word,)
-        hits += place[second] in alike.topk(11).indices[1:]  # without the word itself
-    return hits / len(related)
-
+related = """king queen, father mother, north south, east west, day night, sword bow,
+orcs elves, left right, he she, his her, weapon weapons, attack attacks, ship ships,
+two three, man woman, humans elves, river lake, strong powerful, small large,
+kill destroy, friend friends, enemy enemies"""
+first, second = torch.tensor([[place[word] for word in pair.split()]
+                              for pair in related.split(",")]).T  # each (pair,)
 
 torch.manual_seed(0)
 for name, each in {"random": torch.randn(2000, 100), "plain counts": counts,
                    "PPMI": ppmi, "PPMI, 100 directions": vectors}.items():
-    print(f"{name:22} {partners_found(each):4.0%}")
+    found = (nearest(each, 10).indices[first] == second[:, None]).any(dim=-1)  # (pair,)
+    print(f"{name:22} {found.float().mean():4.0%}")
 
 # %% [markdown]
 # Each step helps, the last one by only two pairs of 22. A Transformer counts no neighbors. Its table starts at random,
@@ -819,8 +764,14 @@ for name, each in {"random": torch.randn(2000, 100), "plain counts": counts,
 # For a whole sentence, take the mean of its words' vectors. We have three pairs, each with one meaning: *The king is
 # dead.* and *Our ruler has died.*; *We need more gold.* and *There is not enough money.*; *The ship is under attack.*
 # and *Enemies are firing at our vessel.* Partners do not share a single word. The rival is **MiniLM**, a small language
-# model trained on a billion sentence pairs; `python data/six_sentences.py` recorded its six vectors. Guess which
-# sentence our table puts nearest to *The king is dead.*
+# model trained on a billion sentence pairs; `python data/six_sentences.py` recorded its six vectors.
+
+# %%
+predict("nearest-sentence", "Which does our table put nearest to “The king is dead.”?",
+        "Our ruler has died", "We need more gold", "The ship is under attack")
+
+# %% [markdown]
+# Now compare both models' sentences:
 
 # %% tags=["nbval-ignore-output"]
 import json
@@ -830,13 +781,12 @@ sentences = list(recorded)
 known = [[place[word] for word in words(text) if word in place] for text in sentences]
 ours = torch.stack([vectors[ids].mean(dim=0) for ids in known])  # (sentence, 100)
 minilm = torch.tensor(list(recorded.values()))  # (sentence, 384)
+partner = torch.tensor([1, 0, 3, 2, 5, 4])  # of each sentence
 for name, of_sentences in (("ours", ours), ("MiniLM", minilm)):
-    alike = cosine(of_sentences, of_sentences).fill_diagonal_(-1)
-    partner = alike.argmax(dim=-1).tolist()
-    right = sum(partner[i] == i + 1 - 2 * (i % 2) for i in range(6))
-    print(f"{name:7} nearest to {sentences[0]!r}: {sentences[partner[0]]!r}, "
-          f"{alike[0].max():.2f}; {right} of 6 find their partner")
-expect("Sentences whose nearest is their partner, with MiniLM", right, 5, 6)
+    found = nearest(of_sentences, 1).indices[:, 0]  # (sentence,)
+    print(f"{name:7} nearest to {sentences[0]!r}: {sentences[found[0]]!r}; "
+          f"{(found == partner).sum()} of 6 find their partner")
+predicted("nearest-sentence", "The ship is under attack")
 
 # %% [markdown]
 # Here are all the cosines, ours and MiniLM's:
@@ -854,9 +804,9 @@ plots.heads(
 # %% [markdown]
 # In ours *The king is dead.* is nearest to *The ship is under attack.* Our explanation: they share *the … is*, and a
 # mean can't tell those words from the ones that matter. In MiniLM each sentence has found its partner, without a word
-# in common. Its vectors differ from ours in at least two ways. It was trained on far more text, and on pairs of
+# in common. MiniLM differs from our table in at least two ways. It was trained on far more text, and on pairs of
 # sentences. And before the mean is taken, each token has looked at its neighbors, so that a word's vector depends on
-# its sentence. (Which of the two does it, this comparison can't say.) How does a token look at its neighbors? That is
+# its sentence. (This comparison can't say which of the two does it.) How does a token look at its neighbors? That is
 # what this course is about.
 
 # %% [markdown]

@@ -11,7 +11,7 @@
 # Lesson 02 met attention inside a recurrent network: a score, a softmax, an average. Here you study it by itself. (You
 # can also start the course here.)
 #
-# **You need** matrix products, the softmax, and a little torch. **It takes** about 65 minutes to read and try; all
+# **You need** matrix products, the softmax, and a little torch. **It takes** about 60 minutes to read and try; all
 # cells together run in about a minute on a laptop.
 
 # %% [markdown]
@@ -49,7 +49,7 @@ print(" | ".join(our_pair))
 
 # %% [markdown]
 # The main verb comes last in German and fourth in English, so translating word by word, in order, will not do. Suppose
-# we only want to look each word up. Python has a lookup of its own, the `dict`: you give it a **query**, it compares
+# we only want to look each word up. Python has such a lookup, the `dict`: you give it a **query**, it compares
 # the query with its **keys**, and it returns the **value** of the key that is equal.
 
 # %%
@@ -72,10 +72,9 @@ for query in ("könig", "könige", "orks"):
 # %% [markdown]
 # ## 2 The idea in one picture
 #
-# We have a lookup that knows only "equal", and we need one that knows "nearly". Let keys and queries be vectors: the
-# larger their dot product, the better the match. Below, five keys point in directions from 0° to 120°, and the query
-# points at 63°, close to the third key. A **hard** lookup puts all of the weight on the best key. A **soft** lookup
-# divides it among the keys.
+# How can a lookup know "nearly"? Let keys and queries be vectors: the larger their dot product, the better the match.
+# Below, five keys point in directions from 0° to 120°, and the query points at 63°, close to the third key. A **hard**
+# lookup puts all of the weight on the best key. A **soft** lookup divides it among the keys.
 
 # %%
 angle = torch.tensor([0.0, 30.0, 60.0, 90.0, 120.0]).deg2rad()
@@ -84,19 +83,20 @@ query = torch.tensor([[0.45, 0.89]])  # (query, 2): one arrow, at about 63°
 score = query @ key.T  # (query, key): how well each matches
 hard = F.one_hot(score.argmax(dim=-1), 5).float()  # (query, key)
 soft = (4 * score).softmax(dim=-1)  # (query, key); 4 sharpens the picture
+
+# %% [markdown]
+# All keys have length 1. Otherwise a long key would match better just because it is long. The weights of both lookups:
+
+# %% jupyter={"source_hidden": true}
 plots.heatmap(
-    torch.cat([hard, soft]), rows=["hard", "soft"],
-    columns=["0°", "30°", "60°", "90°", "120°"],
-    title="A soft lookup gives near misses a share", xlabel="direction of the key",
-    ylabel="lookup", size=0.7,
-    alt="Weights for five keys. Hard: all on the key at 60 degrees. Soft: most "
-    "there, less on 90 and 30 degrees.",
+    torch.cat([hard, soft]), rows=["hard", "soft"], columns=["0°", "30°", "60°", "90°", "120°"],
+    title="A soft lookup gives near misses some weight", xlabel="direction of the key", ylabel="lookup", size=0.7,
+    alt="Weights for five keys. Hard: all on the key at 60 degrees. Soft: most there, less on 90 and 30 degrees.",
 )
 
 # %% [markdown]
-# (All keys here have length 1. Otherwise a long key would match better just because it is long.) The soft weights are
-# positive, they add up to 1, and they change smoothly as the query turns. So a gradient can tell the query where to
-# turn and the keys where to move.
+# The soft weights are positive, they add up to 1, and they change smoothly as the query turns. So a gradient can tell
+# the query where to turn and the keys where to move.
 #
 # Try it. The five keys get the values 10 to 50. Turn the query with its arrow or with the sliders. What does the hard
 # answer do, and what does the soft one do? How do you bring the soft answer as close to the hard one as you like? (If
@@ -116,14 +116,9 @@ explore.lookup(key, torch.arange(10.0, 51.0, 10.0), query[0], scale=4,
 # %% [markdown]
 # ## 3 The equation, one step at a time
 #
-# $$\text{attention}(Q, K, V) = \text{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V$$
-#
-# (Vaswani et al. 2017, equation 1.) Each row of $Q$ is a query, each row of $K$ a key, each row of $V$ the value that
-# belongs to that key. There are $n$ queries and $m$ keys. Queries and keys have $d_k$ entries, and it is *their* width
-# under the root; values may have another width, $d_v$.
-#
-# Before the matrices, one query by hand. It has 64 entries, and its dot products with four keys are 13, 24, 20 and 12.
-# Divide them by $\sqrt{64} = 8$, exponentiate, and divide by the sum:
+# The picture had scores sharpened by a 4 that we made up. Here is the real recipe, first for one query by hand. It has
+# 64 entries, and its dot products with four keys are 13, 24, 20 and 12. Divide them by $\sqrt{64} = 8$, exponentiate,
+# and divide by the sum:
 
 # %%
 product = torch.tensor([13.0, 24.0, 20.0, 12.0])  # (key,): one query, four keys
@@ -134,17 +129,22 @@ for name, numbers in {"score": score, "e^score": power, "weight": weight}.items(
     print(f"{name:8}", "".join(f"{number:8.3f}" for number in numbers))
 
 # %% [markdown]
-# If the four values were 10, 20, 30 and 40, the answer would be $0.121 \cdot 10 + 0.480 \cdot 20 + 0.291 \cdot 30 +
-# 0.107 \cdot 40 = 23.8$. That is the whole computation; the matrices only do it for all queries at once.
+# If the four values are 10, 20, 30 and 40, the answer is $0.121 \cdot 10 + 0.480 \cdot 20 + 0.291 \cdot 30 + 0.107
+# \cdot 40 = 23.8$. That is the whole computation. For all queries at once (Vaswani et al. 2017, equation 1):
+#
+# $$\text{attention}(Q, K, V) = \text{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V$$
+#
+# Each row of $Q$ is a query, each row of $K$ a key, each row of $V$ the value that belongs to that key. Queries and
+# keys have $d_k$ entries, and it is *their* width under the root; values may have another width, $d_v$.
 #
 # Now our pair. Three English words are the queries, the six German words the keys and values. Nothing is trained yet:
 # all vectors are random, and only the shapes matter. (In a Transformer, queries, keys and values are computed from the
-# words by three learned matrices, $W_Q$, $W_K$ and $W_V$. Lesson 04 adds them.)
+# words by three learned matrices, $W^Q$, $W^K$ and $W^V$. Lesson 04 adds them.)
 
 # %%
 torch.manual_seed(37)
-english = ["orcs", "attacked", "humans"]
-german = ["die", "orks", "haben", "die", "menschen", "angegriffen"]
+english_words = ["orcs", "attacked", "humans"]
+german_words = ["die", "orks", "haben", "die", "menschen", "angegriffen"]
 d_k, d_v = 8, 5
 q = torch.randn(3, d_k)  # (query, d_k): one row per English word
 k = torch.randn(6, d_k)  # (key, d_k): one row per German word
@@ -157,8 +157,8 @@ v = torch.randn(6, d_v)  # (key, d_v): one row per German word
 # %%
 score = q @ k.T / d_k**0.5  # (query, key)
 plots.heatmap(
-    score, rows=english, columns=german, title="Step 1: a score for each pair of words",
-    diverging=True, bar="score", size=0.7,
+    score, rows=english_words, columns=german_words, size=0.7,
+    title="Step 1: a score for each pair of words", diverging=True, bar="score",
     alt="A table of three English words by six German words with a positive or "
     "negative score in each cell, and a color bar: blue below 0, red above.",
 )
@@ -173,8 +173,8 @@ plots.heatmap(
 weight = score.softmax(dim=-1)  # (query, key)
 print("each query spends", [f"{total:.1f}" for total in weight.sum(dim=-1)])
 plots.heatmap(
-    weight, rows=english, columns=german, size=0.7,
-    title="Step 2: each row is shares of 1",
+    weight, rows=english_words, columns=german_words, size=0.7,
+    title="Step 2: each row adds up to 1",
     alt="The same table after the softmax: all cells between 0 and 1, and each row "
     "adds up to 1.",
 )
@@ -231,9 +231,6 @@ prove_equal(attention(q, k, v), by_loops, what="Matrix products and loops")
 # fixes that.
 
 # %%
-inside = (out >= v.amin(dim=0)) & (out <= v.amax(dim=0))  # (query, d_v)
-share = inside.float().mean()
-print("share of output entries inside the range of the values:", f"{share:.0%}")
 shuffled = torch.tensor([2, 0, 5, 3, 1, 4])
 of_shuffled = attention(q, k[shuffled], v[shuffled])
 prove_equal(of_shuffled, attention(q, k, v), what="Shuffled or not")
@@ -241,9 +238,9 @@ prove_equal(of_shuffled, attention(q, k, v), what="Shuffled or not")
 # %% [markdown]
 # ## 4 Why divide by $\sqrt{d_k}$?
 #
-# We have the equation; its root is still unexplained. Take a query and a key whose entries are independent, with mean 0
-# and variance 1. Each product of two entries has variance 1, and the dot product adds up $d_k$ of them. So its variance
-# is $d_k$, and its typical size $\sqrt{d_k}$: with 64 dimensions, scores of 8 and −8 are ordinary.
+# Take a query and a key whose entries are independent, with mean 0 and variance 1. Each product of two entries has
+# variance 1, and the dot product adds up $d_k$ of them. So its variance is $d_k$, and its typical size $\sqrt{d_k}$:
+# with 64 dimensions, dot products of 8 and −8 are ordinary.
 #
 # The softmax turns a *difference* of scores into a *ratio* of weights. A difference of 8 is a ratio of
 # $e^8 \approx 3000$. One key takes nearly everything, and the lookup is hard again.
@@ -252,7 +249,7 @@ prove_equal(of_shuffled, attention(q, k, v), what="Shuffled or not")
 # $13/\sqrt{64} = 13/8 = 1.625$ and $5/8 = 0.625$. Their difference is 1, so the first weight is $e$ times the second:
 # 0.73 and 0.27. Undivided, the difference is 8, and the weights are 0.9997 and 0.0003.
 #
-# Now a thousand random queries and 32 keys, at three widths:
+# Now take a thousand random queries and 32 keys, at three widths:
 
 # %%
 torch.manual_seed(0)
@@ -261,7 +258,7 @@ for width in (4, 64, 1024):
     key = torch.randn(32, width)  # (key, d_k)
     raw = query @ key.T  # (query, key)
     top = [s.softmax(dim=-1).amax(dim=-1).mean() for s in (raw, raw / width**0.5)]
-    print(f"d_k {width:4}: scores spread ±{raw.std():4.1f}; "
+    print(f"d_k {width:4}: dot products spread ±{raw.std():4.1f}; "
           f"the best of 32 keys takes {top[0]:4.0%}, scaled {top[1]:4.0%}")
 
 # %% [markdown]
@@ -317,7 +314,7 @@ for name, weight in tries.items():
           f"ahead: {future:.0%}")
 
 # %% [markdown]
-# All weights of each attempt:
+# Here are all weights of each attempt:
 
 # %% jupyter={"source_hidden": true}
 plots.heads(
@@ -332,7 +329,7 @@ plots.heads(
 # %% [markdown]
 # The first attempt leaves rows that do not add up to 1: the first word has spent most of its attention on the future
 # and loses it. In the second, a score of 0 does not mean "no match". It is an ordinary score, and $e^0 = 1$ earns an
-# ordinary share. Only $-\infty$ works: $e^{-\infty} = 0$, and the other keys share everything. (Masking is often said
+# ordinary weight. Only $-\infty$ works: $e^{-\infty} = 0$, and the other keys get everything. (Masking is often said
 # to set a weight to 0. That is the result; what you set is the score.)
 #
 # One trap is left. What if a query may look at *nothing*, for example because its whole sentence is padding?
@@ -344,14 +341,15 @@ hidden = score.masked_fill(~nothing, float("-inf"))  # (query, key)
 print("with −∞:               ", hidden.softmax(dim=-1).tolist())
 lowest = torch.finfo(score.dtype).min
 shown = score.masked_fill(~nothing, lowest)  # (query, key)
-weight = shown.softmax(dim=-1)  # (query, key): no NaN, but shares
+weight = shown.softmax(dim=-1)  # (query, key): no NaN, but weights
 print("with the lowest number:", [round(w, 2) for w in weight[0].tolist()])
 print("and zero afterwards:   ", weight.masked_fill(~nothing, 0.0)[0].tolist())
 
 # %% [markdown]
 # $-\infty$ everywhere makes the softmax divide 0 by 0, and one `nan` spreads through the whole model within a step. So
-# we use the lowest finite number before the softmax, and set the weights to zero afterward. A query that may attend to
-# nothing then gets zeros. This is our final version:
+# we use the lowest finite number before the softmax, and set the weights to zero afterward. (In any other row that
+# number does what −∞ does: its exponential is 0.) A query that may attend to nothing then gets zeros. This is our final
+# version:
 
 
 # %% tags=["recorded"]
@@ -394,7 +392,9 @@ figures.guessing_game(
 # %% [markdown]
 # (The weights in the drawing are made up, and six sentences stand for 32.)
 #
-# Now the code. First the words as numbers: 0 is padding, 1 is any rare word.
+# ### The game in code
+#
+# First the words as numbers: 0 is padding, 1 is any rare word.
 
 # %% tags=["recorded"]
 def words(sentence):
@@ -413,11 +413,11 @@ def encode(sentences, ids):
 
 
 pairs = [pair for pair in pairs if all(3 <= len(words(side)) <= 12 for side in pair)]
-german, english = zip(*pairs)
-german_ids, english_ids = vocabulary(german), vocabulary(english)
-source, target = encode(german, german_ids), encode(english, english_ids)
-print(f"{len(pairs):,} pairs")
-print(f"{len(german_ids):,} German and {len(english_ids):,} English words")
+german_text, english_text = zip(*pairs)
+german_ids, english_ids = vocabulary(german_text), vocabulary(english_text)
+german_rows = encode(german_text, german_ids)  # (pair, m)
+english_rows = encode(english_text, english_ids)  # (pair, n)
+print(f"{len(pairs):,} pairs; {len(german_ids):,} and {len(english_ids):,} words")
 
 # %% [markdown]
 # Every word gets its random vectors:
@@ -451,7 +451,7 @@ def match_by_loops(count, tables):
     table = torch.empty(count, count)  # (english, german)
     for i in range(count):
         for j in range(count):
-            english, german = target[i], source[j]
+            english, german = english_rows[i], german_rows[j]
             table[i, j] = match_two(english[english > 0], german[german > 0], *tables)
     return table.detach()
 
@@ -462,13 +462,14 @@ for number, row in enumerate(match_by_loops(2, untrained).tolist()):
 
 # %% [markdown]
 # Two pairs take four calls, one per cell of this table; 32 pairs would take 1,024. Our `attention` does them in one: it
-# works on the last two axes, and an axis in front can count the German sentences. All English words of the batch form
-# one long line, and each of them looks itself up in every German sentence. Padding is masked.
+# works on the last two axes, and an axis in front can count the German sentences. (The queries lack that axis, so torch
+# repeats them for each sentence: **broadcasting**.) All English words of the batch form one long line, and each of them
+# looks itself up in every German sentence. Padding is masked.
 
 
 # %% tags=["recorded"]
 def match(batch, q_table, k_table, v_table, scale=None):
-    english, german = target[batch], source[batch]  # (pair, n), (pair, m)
+    english, german = english_rows[batch], german_rows[batch]  # (pair, n), (pair, m)
     q = q_table[english].flatten(0, 1)  # (pair · n, d): words in a line
     k, v = k_table[german], v_table[german]  # (german, m, d)
     mask = (german > 0)[:, None]  # (german, 1, m)
@@ -484,40 +485,25 @@ at_once = match(torch.arange(4), *untrained)
 prove_equal(at_once, by_loops, what="At once and by loops")
 
 # %% [markdown]
+# ### Play it
+#
 # Row $i$ of the result should be largest in column $i$, the true partner. That is a classification with 32 classes: the
-# row's 32 numbers are its logits, and cross-entropy is its loss. Guessing blindly costs $\ln 32 \approx 3.5$. As we
-# train, we also note how hard the lookup is: the fraction of its attention that a word gives to its best key, averaged
-# over some sentences and their partners.
-
-
-# %% tags=["recorded"]
-@torch.no_grad()
-def best_share(q_table, k_table, scale):
-    english, german = target[:300], source[:300]  # (pair, n), (pair, m)
-    score = q_table[english] @ k_table[german].mT * scale  # (pair, n, m)
-    lowest = torch.finfo(score.dtype).min
-    weight = score.masked_fill((german == 0)[:, None], lowest).softmax(dim=-1)
-    return weight.amax(dim=-1)[english > 0].mean().item()
-
-
-# %% [markdown]
-# The training itself:
+# row's 32 numbers are its logits, and cross-entropy is its loss. Guessing blindly costs $\ln 32 \approx 3.5$. This is
+# the whole training:
 
 
 # %% tags=["recorded"]
 def play(scale=128**-0.5, seed=1, steps=600, what="learning words"):
     tables = random_tables(seed)
-    optimizer, losses, shares = torch.optim.Adam(tables, lr=0.01), [], []
-    for step in progress(range(steps), what):
-        if step % 20 == 0:
-            shares.append(best_share(*tables[:2], scale))
+    optimizer, losses = torch.optim.Adam(tables, lr=0.01), []
+    for _ in progress(range(steps), what):
         batch = torch.randint(len(pairs), (32,))  # (pair,)
         loss = F.cross_entropy(match(batch, *tables, scale=scale), torch.arange(32))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return [table.detach() for table in tables], losses, shares
+    return [table.detach() for table in tables], losses
 
 
 # %% [markdown]
@@ -525,7 +511,7 @@ def play(scale=128**-0.5, seed=1, steps=600, what="learning words"):
 # the game):
 
 # %% tags=["nbval-ignore-output"]
-(q_table, k_table, v_table), losses, shares = play()
+(q_table, k_table, v_table), losses = play()
 won = []
 for batch in torch.arange(3200).split(32):  # a hundred rounds
     best = match(batch, q_table, k_table, v_table).argmax(dim=-1)
@@ -535,7 +521,7 @@ expect("Loss at the end", sum(losses[-50:]) / 50, 0.4, 1.4)
 
 # %% [markdown]
 # Here are the probabilities of one round, before and after. Each row is an English sentence, each column a German one,
-# and the true partners are on the diagonal. Mind the color bars: each table has its own.
+# and the true partners are on the diagonal. Note the color bars: each table has its own.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 figures.before_and_after(
@@ -549,15 +535,19 @@ figures.before_and_after(
 )
 
 # %% [markdown]
-# About two guesses in three are right. But what did it learn? Let our English sentence look at its German partner.
+# About two guesses in three are right.
+#
+# ### What did it learn?
+#
+# Let our English sentence look at its German partner.
 
 # %% tags=["nbval-ignore-output"]
-english, german = words(our_pair[1]), words(our_pair[0])
-q = q_table[[english_ids[word] for word in english]]  # (query, d)
-k = k_table[[german_ids[word] for word in german]]  # (key, d)
+german_words, english_words = map(words, our_pair)
+q = q_table[[english_ids[word] for word in english_words]]  # (query, d)
+k = k_table[[german_ids[word] for word in german_words]]  # (key, d)
 score = q @ k.T / 128**0.5  # (query, key)
 plots.heatmap(
-    score.softmax(dim=-1), rows=english, columns=german, size=0.75,
+    score.softmax(dim=-1), rows=english_words, columns=german_words, size=0.75,
     title="Each word looks for its translation",
     xlabel="key (German)", ylabel="query (English)",
     alt="Attention weights of our English sentence on its German translation; for "
@@ -572,22 +562,23 @@ plots.heatmap(
 # ahead, but only just.
 #
 # Here is the whole computation, from the 128 products of a query with a key to the mixture of the values. Hide
-# *angegriffen*: which words get its share? And which word of the English sentence is surest of its partner?
+# *angegriffen*: which words get its weight? And which word of the English sentence is surest of its partner?
 
 # %% tags=["nbval-ignore-output"]
-v = v_table[[german_ids[word] for word in german]]  # (key, d)
-explore.one_query(q, k, v, rows=english, columns=german, query="attacked")
+v = v_table[[german_ids[word] for word in german_words]]  # (key, d)
+explore.one_query(
+    q, k, v, rows=english_words, columns=german_words, query="attacked")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# All the others, in proportion to the shares they already had: the softmax divides by a smaller sum, so each remaining
+# All the others, in proportion to the weights they already had: the softmax divides by a smaller sum, so each remaining
 # weight grows by the same factor. The surest word is *orcs*: its weight on *orks* rounds to 1.00.
 # </details>
 #
-# One figure can be luck, so we count. Here are 40 common words with their translations. For each we ask which of *all*
-# German words has the best key. With about 1,500 to choose from, chance would hardly get one right. A ✗ marks a word
-# that prefers another key.
+# One sentence can be luck, so we count. Here are 40 common words with their translations. For each we ask which of
+# *all* German words has the best key. With about 1,500 to choose from, chance would hardly get one right. A ✗ marks a
+# word that prefers another key.
 
 # %% tags=["recorded"]
 REAL = """king könig · sword schwert · orcs orks · dead tot · we wir · they sie
@@ -610,7 +601,7 @@ def right_words(q_table, k_table):
 
 
 # %% [markdown]
-# The dictionary of this run:
+# This is the dictionary of this run:
 
 # %% tags=["nbval-ignore-output"]
 learned = right_words(q_table, k_table)
@@ -637,57 +628,36 @@ predict(
 )
 
 # %% tags=["nbval-ignore-output"]
-tables, unscaled, _ = play(scale=1.0)
+tables, unscaled = play(scale=1.0)
 answers = right_words(*tables[:2])
-print("loss with the scale {:.2f}, without {:.2f}".format(
-    *(sum(run[-50:]) / 50 for run in (losses, unscaled))))
+for name, run in (("with", losses), ("without", unscaled)):
+    print(f"loss {name} the scale: {sum(run[-50:]) / 50:.2f}")
 expect("Words right, of 40", sum(right for *_, right in answers), 0, 14)
 predicted("no-scale", "the loss falls, but most of the dictionary is wrong")
 
 # %% [markdown]
-# One game could be luck. So `python data/soft_lookup.py 1 2 3` ran these cells from three starts, and recorded the
-# losses and how hard the lookup was. One line per start:
+# One game could be luck. So `python data/soft_lookup.py 1 2 3` ran these cells from three starts. It also recorded how
+# hard the lookup was before and after the game: the weight that a word gives to its best key, averaged over 300
+# sentences and their partners. And since the unscaled game is late, the record holds scaled games that stop at 200
+# steps, at about the *same* loss.
 
-# %% jupyter={"source_hidden": true}
+# %%
 import json
 
 from txlib.paths import DATA
 
 recorded = json.loads((DATA / "soft_lookup.json").read_text())
-plots.lines(
-    {name: (range(20, 601, 20), [game["loss"] for game in recorded[name].values()]) for name in ("scaled", "unscaled")},
-    title="Without the scale the loss falls, but more slowly", xlabel="training step",
-    ylabel="loss, mean of 20 steps",
-    alt="Six falling loss curves. The three unscaled ones fall more slowly, and end "
-    "at about twice the loss of the three scaled ones, where those were at 200 steps.",
-)
-
-# %% [markdown]
-# So the unscaled game is late: after 600 steps its loss is about what the scaled one had after 200. To compare
-# dictionaries at the *same* loss, the record also holds three scaled games that stop at 200 steps.
-
-# %%
 for name, games in recorded.items():
-    found = [game["words right"] for game in games.values()]
-    ends = [f"{game['last loss']:.2f}" for game in games.values()]
-    print(f"{name:17} words right, of 40: {found}, at loss {', '.join(ends)}")
+    print(name)
+    for game in games.values():
+        before, after = game["best weight"]
+        print(f"   loss {game['last loss']:.2f}, {game['words right']} of 40 words "
+              f"right; weight of the best key {before:.2f} → {after:.2f}")
 
 # %% [markdown]
 # The loss does fall, from every start, but only about one word in eight is right, instead of more than half. Delay does
 # not explain it. Stopped at a loss of about 1.6, the scaled games already know about twenty words; the unscaled ones,
-# at 1.4 to 1.6, know five. The unscaled games lower their loss without the dictionary. Why? Look at how hard the lookup
-# was.
-
-# %% jupyter={"source_hidden": true}
-plots.lines(
-    {name: (range(0, 600, 20), [game["best share"] for game in recorded[name].values()])
-     for name in ("scaled", "unscaled")},
-    title="Without the scale, the lookup is hard before it has learned anything",
-    xlabel="training step", ylabel="share of the best key",
-    alt="Share of the best key during training. The three scaled runs begin below "
-    "0.4 and rise to about 0.6. The three unscaled ones begin near 0.87 and end "
-    "between 0.8 and 0.91.",
-)
+# at 1.4 to 1.6, know five. The unscaled games lower their loss without the dictionary. Why? Look at the weights.
 
 # %% [markdown]
 # With the scale, the lookup begins soft and hardens *while it learns*. Without it, the lookup is hard before anything
@@ -701,25 +671,25 @@ plots.lines(
 # %% [markdown]
 # ## 7 The library, and what it costs
 #
-# We have written attention and seen it learn. What is missing: where to find it ready-made, and what it costs.
+# You have written attention and seen it learn. Where is it ready-made, and what does it cost?
 #
 # ### Open the library
 #
-# `txlib` also has this function. Here is its source. You will recognize each line of yours. What is new: a `bias`,
-# which lesson 05 needs, dropout, and weights returned on request. Types like
-# `Float[Tensor, "batch heads query head_dim"]` only state the shape. `as_dense` checks the mask and turns the rules
-# that you are about to see into tensors.
+# `txlib` also has this function, in two parts: `attention_weights`, and `attention`, which mixes the values with these
+# weights. Here is how the first one computes them. Scale, scores, mask, softmax and zeros are yours; `bias` is for
+# lesson 05, `softcap` and `sinks` are for lesson 16. `as_dense` turns the rules that you are about to see into tensors.
 
 # %%
 from txlib.attention import Mask, attention_weights
 from txlib.attention import causal, global_tokens, padding, sliding_window
 from txlib.attention import attention as library_attention
 
-show_source(attention_weights, library_attention)
+show_source(attention_weights, last=11)
 
 # %% [markdown]
-# Its tensors have four axes: (batch, heads, length, head_dim). Heads come in lesson 04; until then there is only one.
-# Do both give the same numbers? We ask with a batch of three, a causal mask, and one sentence that is all padding.
+# The library's tensors have four axes: (batch, heads, length, head_dim). Heads come in lesson 04; until then there is
+# only one. Do both give the same numbers? We ask with a batch of three, a causal mask, and one sentence that is all
+# padding.
 
 # %%
 torch.manual_seed(0)
@@ -732,8 +702,8 @@ prove_equal(theirs[2], torch.zeros(1, 6, 16), what="The all-padding sentence and
 # %% [markdown]
 # The library's masks are small rules on positions. `sliding_window(2)` allows two positions on either side.
 # `global_tokens([0])` lets position 0 see all positions, and all positions see it. Combine rules with `&` (both allow
-# it), `|` (either allows it) and `~` (the opposite). A rule of your own is one line: in the last of these masks, a word
-# sees every second word of its past. The row of query 6 shows what word 6 may look at.
+# it), `|` (either allows it) and `~` (the opposite). You can write other rules in one line: in the last of these masks,
+# a word sees itself and every second word before it. The row of query 6 shows what word 6 may look at.
 
 # %%
 every_second = Mask(lambda query, key: (query - key) % 2 == 0)
@@ -752,17 +722,16 @@ plots.mask(
 )
 
 # %% [markdown]
-# Combine some yourself. The view begins with the fifth mask (its still picture has a window of 4) and shows the line of
-# code that you would write. How must the three rules be combined so that the first word also sees the future, and no
-# other word does?
+# Combine some yourself. The view begins with the fifth mask, its window doubled, and shows the line of code that you
+# would write. How must the three rules be combined so that the first word also sees the future, and no other word does?
 
 # %%
-explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)
+explore.masks(causal() & (sliding_window(4) | global_tokens([0])), length=12)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `(causal() & sliding_window(2)) | global_tokens([0])` lets the first word see everything. The other words keep to
+# `(causal() & sliding_window(4)) | global_tokens([0])` lets the first word see everything. The other words keep to
 # their window and the past, and all of them see the first word, which is in their past anyway.
 # </details>
 #
@@ -786,62 +755,8 @@ for n in (128, 256, 512, 1024):
           f"the scores take {memory:5.2f} MiB")
 
 # %% [markdown]
-# Twice the length takes four times the work and four times the memory. And the time? On logarithmic axes a square is a
-# straight line of slope 2.
-
-# %% jupyter={"source_hidden": true}
-predict(
-    "time-and-square", "Do the measured times follow the straight line?",
-    "yes, at every length",
-    "no: it is flatter for short texts only",
-    "no: it is flatter for short texts, and steeper somewhere in between",
-)
-
-# %% [markdown]
-# Each length is measured five times; the fastest counts. What does each doubling do to the time, where the square says
-# 4.0?
-
-# %% tags=["nbval-ignore-output"]
-import time
-
-
-def milliseconds(n, repeats=5):
-    q = k = v = torch.randn(1, 8, n, d)  # (batch, heads, n, d_k)
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        attention(q, k, v)
-        times.append(1000 * (time.perf_counter() - start))
-    return min(times)
-
-
-lengths = [64, 128, 256, 512, 1024, 2048]
-measured = [milliseconds(n) for n in lengths]
-for n, before, after in zip(lengths, measured, measured[1:]):
-    print(f"from {n:5,} to {2 * n:5,} tokens: {after / before:.1f} × the time")
-predicted("time-and-square",
-          "no: it is flatter for short texts, and steeper somewhere in between")
-
-# %% [markdown]
-# One dashed line is the square through the first point, the other through the last:
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-first, last = ([measured[at] * (n / lengths[at]) ** 2 for n in lengths] for at in (0, -1))
-plots.lines(
-    {"measured": (lengths, measured), "n² from the shortest": (lengths, first), "n² to the longest": (lengths, last)},
-    xscale="log", yscale="log", dashed=["n² from the shortest", "n² to the longest"], marker="o",
-    xlabel="length n", ylabel="milliseconds",
-    title="Flatter than the square for short texts, steeper in between",
-    alt="Time against length on logarithmic axes, with two parallel straight lines of slope 2: one through the first "
-    "measurement, one through the last. The measured line begins on the first and ends on the second.",
-)
-
-# %% [markdown]
-# The times do not follow either line. For the shortest inputs they rise more slowly than the square: starting each
-# operation can cost more than the arithmetic. (If your times jump, run the cells again.) For longer inputs they rise as
-# fast or, in between, much faster. Our explanation: the scores of all 8 heads take 2 MiB at 256 tokens and 32 MiB at
-# 1,024. Somewhere between, they no longer fit into the processor's caches, and have to travel to memory and back. Part
-# IV attacks this square.
+# Twice the length takes four times the work and four times the memory. [Lesson 30](30_wall.ipynb) measures the time,
+# and Part IV attacks this square.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -864,7 +779,7 @@ plots.lines(
 # </details>
 # <details><summary>B. 1/2</summary>
 #
-# Right. The second query may see keys 1 and 2 only. Both scores are 1, so both get the same share: $e^1/(e^1+e^1) =
+# Right. The second query may see keys 1 and 2 only. Both scores are 1, so both get the same weight: $e^1/(e^1+e^1) =
 # 1/2$.
 # </details>
 # <details><summary>C. About 0.40</summary>
@@ -873,7 +788,7 @@ plots.lines(
 # </details>
 # <details><summary>D. About 0.47</summary>
 #
-# Here the softmax ran down the column, over the queries 2, 3 and 4 that may see key 2: $e/(e+e+e^{-1})$. The shares
+# Here the softmax ran down the column, over the queries 2, 3 and 4 that may see key 2: $e/(e+e+e^{-1})$. The weights
 # belong to the query, so it runs along the row.
 # </details>
 #
@@ -907,9 +822,9 @@ plots.lines(
 #
 # Right. All differences of scores grow tenfold, and the ratios of weights with them.
 # </details>
-# <details><summary>C. They come closer to equal shares</summary>
+# <details><summary>C. They come closer to equal weights</summary>
 #
-# That would be dividing by 10: as scores approach 0, all shares approach $1/m$.
+# That would be dividing by 10: as scores approach 0, all weights approach $1/m$.
 # </details>
 #
 # **4. Queries (7, 16), keys (9, 16), values (9, 5): what shape has the output?**
@@ -938,9 +853,9 @@ plots.lines(
 # Right. And how much depends on how far the sentence was padded, so the same sentence gives different results in
 # different batches.
 # </details>
-# <details><summary>C. Only the outputs at the padding are wrong, and nobody reads those</summary>
+# <details><summary>C. Only the outputs at the padding are wrong, and those are never read</summary>
 #
-# Those are meaningless even with a mask, and are never read. But without a mask, the real words also mix in the
+# Those are indeed meaningless, even with a mask. But without a mask, the real words also mix in the
 # padding's values.
 # </details>
 
@@ -948,8 +863,8 @@ plots.lines(
 # ## 9 Summary
 #
 # - Attention is a lookup that answers with a mixture: scores, softmax along the keys, average of the values.
-# - Because it is smooth, it can be trained. From sentence pairs alone, it learned the translations of 26 of 40 common
-#   words.
+# - Because it is smooth, it can be trained. From sentence pairs alone, it learned the translations of 22 to 26 of 40
+#   common words.
 # - Dividing by $\sqrt{d_k}$, the root of the width of the keys, keeps scores near 1 in size and the softmax soft enough
 #   to learn from.
 # - A mask puts $-\infty$ before the softmax. A query with nothing to see gets zeros.
@@ -957,11 +872,10 @@ plots.lines(
 #
 # **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
 # section 3.2.1 and footnote 4, which is the argument of our section 4. Bahdanau et al. 2015,
-# [arXiv:1409.0473](https://arxiv.org/abs/1409.0473), section 3.1, where the soft lookup between two languages began.
-# Their score is not a dot product but *additive*: a small network $v^\top \tanh(W s + U h)$ of the query's state $s$
-# and the key's state $h$. Their weights are the softmax of such scores, as here. Graves et al. 2014, *Neural Turing
-# Machines*, [arXiv:1410.5401](https://arxiv.org/abs/1410.5401), on focusing by content: a program that learns to read
-# its memory with a cosine, a learned sharpness, and the softmax.
+# [arXiv:1409.0473](https://arxiv.org/abs/1409.0473), section 3.1, where the soft lookup between two languages began;
+# their score is *additive*, $v^\top \tanh(W s + U h)$ (lesson 02). Graves et al. 2014, *Neural Turing Machines*,
+# [arXiv:1410.5401](https://arxiv.org/abs/1410.5401), on reading a memory by content: a cosine, a learned sharpness, and
+# the softmax.
 #
 # **Do** the exercise [03_attention](../exercises/exercise_03_attention.ipynb). Then go on to
 # [04 Many heads, self- and cross-attention](04_heads.ipynb).

@@ -8,18 +8,15 @@
 # - wire them into a Transformer block, pre-norm or post-norm, and measure what each part contributes;
 # - count a block's parameters and operations in your head.
 #
-# **You need** lessons 03 to 05. **It takes** about 65 minutes to read and try; all cells together run in about a
+# **You need** lessons 03 to 05. **It takes** about 60 minutes to read and try; all cells together run in about a
 # minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: attention alone does not go deep
 #
-# We have attention with many heads (lesson 04), and it knows the order of its words (lesson 05). One layer mixes words
-# once. What is missing is depth, and the habit in deep learning is simple: stack the layer. So let us stack twelve
-# attention layers and send a real sentence through, the one that we follow through these lessons. The word vectors are
-# random, as they are before any training.
-#
-# First the sentence, with a random vector for each word plus its position.
+# We have attention with many heads (lesson 04), and it knows the order of its words (lesson 05). What is missing is
+# depth. The habit in deep learning is simple: stack the layer. So send lesson 03's sentence through twelve attention
+# layers, and look at what comes out.
 
 # %% tags=["recorded"]
 import json
@@ -28,15 +25,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from txcourse import figures
+from txcourse.lesson import expect, predict, predicted, progress, prove_equal
 from txlib import plots
 from txlib.attention import causal
 from txlib.data import translation
 from txlib.layers import sinusoidal
-from txlib.paths import DATA
-from txcourse import figures
-from txcourse.lesson import expect, predict, predicted, progress, prove_equal
-from txcourse.lesson import show_source, write_module
 
+# %% [markdown]
+# The word vectors are random, as they are before any training; positions are added.
+
+# %% tags=["recorded"]
 words = "the orcs have attacked the humans .".split()
 n, d_model, heads = len(words), 64, 4
 
@@ -46,50 +45,59 @@ vectors = torch.stack([table[word] for word in words])[None]  # (1, n, d_model)
 sent = vectors + sinusoidal(n, d_model)  # (1, n, d_model)
 
 # %% [markdown]
-# Next, lesson 04's attention in one piece.
+# Next comes lesson 03's attention:
+
+# %% tags=["recorded"]
+def attention(q, k, v, mask=None):  # q (batch, heads, n, d_k); k, v (…, m, d_k)
+    score = q @ k.mT / k.shape[-1] ** 0.5  # (batch, heads, n, m)
+    if mask is not None:
+        score = score.masked_fill(~mask, -torch.inf)
+    return score.softmax(dim=-1) @ v  # (batch, heads, n, d_k)
+
+# %% [markdown]
+# Lesson 04's heads go around it: project, split, attend, join, project.
 
 # %% tags=["recorded"]
 class MultiHeadAttention(nn.Module):
     def __init__(self, d_model, heads, bias=True):
         super().__init__()
         self.heads = heads
-        self.query = nn.Linear(d_model, d_model, bias=bias)
-        self.key = nn.Linear(d_model, d_model, bias=bias)
-        self.value = nn.Linear(d_model, d_model, bias=bias)
-        self.output = nn.Linear(d_model, d_model, bias=bias)
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(d_model, d_model, bias=bias) for _ in range(4))
 
     def split(self, x):  # (batch, n, d_model) to (batch, heads, n, d_k)
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def forward(self, x, memory=None, mask=None):
         memory = x if memory is None else memory  # (batch, m, d_model)
-        q, k = self.split(self.query(x)), self.split(self.key(memory))
-        score = q @ k.mT / k.shape[-1] ** 0.5  # (batch, heads, n, m)
-        if mask is not None:
-            score = score.masked_fill(~mask, -torch.inf)
-        out = score.softmax(dim=-1) @ self.split(self.value(memory))
+        k, v = self.split(self.key(memory)), self.split(self.value(memory))
+        out = attention(self.split(self.query(x)), k, v, mask)
         return self.output(out.transpose(1, 2).flatten(2))  # (batch, n, d_model)
 
-
 # %% [markdown]
-# Now twelve attention layers with random matrices. We keep what each layer hands to the next.
+# Now twelve attention layers with random matrices, in Xavier's size, which roughly keeps the size of what passes through
+# (lesson 07). We keep what each layer hands to the next.
 
 # %% tags=["recorded"]
-def attention_layer():
-    layer = MultiHeadAttention(d_model, heads, bias=False)
-    for weight in layer.parameters():
-        nn.init.xavier_uniform_(weight)  # keeps the size of what passes through
-    return layer
+def xavier(module):
+    for weight in module.parameters():
+        if weight.dim() == 2:  # a matrix, not a bias or a gain
+            nn.init.xavier_uniform_(weight)
 
 
-layers = [attention_layer() for _ in range(12)]
+layers = []
+for _ in range(12):
+    layers.append(MultiHeadAttention(d_model, heads, bias=False))
+    xavier(layers[-1])
+
 streams = [sent]
 with torch.no_grad():
     for layer in layers:
         streams.append(layer(streams[-1]))  # (1, n, d_model)
 
 # %% [markdown]
-# Here are the vectors at four depths, one row per word (the first 12 of 64 dimensions). Compare the rows.
+# Here are the vectors at four depths, one row per word (the first 12 of 64 dimensions; red is positive, blue negative;
+# each table has its own color scale). Compare the rows.
 
 # %% jupyter={"source_hidden": true}
 figures.vectors(
@@ -107,13 +115,12 @@ figures.vectors(
 #
 # $$0.6 \cdot 4 + 0.4 \cdot 2 = 3.2 \qquad 0.6 \cdot 2 + 0.4 \cdot 4 = 2.8$$
 #
-# The difference has shrunk from 2 to 0.4. One more layer, and it is 0.08. And it gets worse: weights are computed from
-# the words, so as the words become alike, so do their weights, and 60 to 40 becomes 50 to 50.
+# The difference has shrunk from 2 to 0.4. One more layer, and it is 0.08. And it gets worse: as the words become alike,
+# so do their weights, and 60 to 40 becomes 50 to 50.
 #
-# For seven words of 64 numbers we need one number for "alike". Subtract the mean over all words; what is left is what
-# tells words *apart*. Divide its length by the length of the whole. For 4 and 2 that is
-# $\sqrt{1^2 + 1^2} / \sqrt{4^2 + 2^2} = 0.32$. The fraction is 1 if the words' mean is 0, so that they have nothing in
-# common, and 0 if they are all the same.
+# For seven words of 64 numbers we need one number for "alike". Subtract the mean over all words; what is left tells
+# words *apart*. Divide its length by the length of the whole. For 4 and 2 that is
+# $\sqrt{1^2 + 1^2} / \sqrt{4^2 + 2^2} = 0.32$. The fraction is 0 if all words are the same, and 1 if their mean is 0.
 
 # %% tags=["recorded"]
 def apart(x):  # (..., n, d_model)
@@ -128,9 +135,8 @@ print("layers: 4   less than one part in a million:", apart(streams[4]) < 1e-6)
 
 # %% [markdown]
 # This is **rank collapse**: the matrix of word vectors shrinks to rank 1, to copies of a single row. Dong et al. (2021)
-# proved that it happens doubly exponentially with depth: a layer does not halve the fraction; it roughly *cubes* it.
-# Cubing triples the exponent: compare the lines for 2 and 3 layers. (After four layers, all that is left is the
-# rounding error of 32-bit numbers, near $10^{-7}$.)
+# proved that a layer does not halve the fraction; it roughly *cubes* it. Compare the lines for 2 and 3 layers. (After
+# four, only the rounding error of 32-bit numbers is left.)
 #
 # Training can hardly repair this stack, because next to no gradient gets through. Suppose the loss wants the outputs of
 # *orcs* and *humans* to differ. How strongly does it pull at the input?
@@ -152,34 +158,28 @@ print("layers: 4   less than a millionth of the first:", pull(4) < 1e-6 * pull(1
 
 # %% [markdown]
 # There is a second thing that attention cannot do. Give it a sentence of *one* word. The softmax over one key is 1,
-# whatever the score. What remains are the value and the output projections: a matrix. And twelve matrices in a row are
-# one matrix. Such a map $f$ is *linear*: $f(a + b) = f(a) + f(b)$. Check it:
+# whatever the score. What remains are the value and the output projections: a matrix. Twelve matrices in a row are one
+# matrix, so the whole map $f$ is *linear*: $f(a + b) = f(a) + f(b)$. Check it:
 
 # %%
-def twelve_layers(x):
-    for layer in layers:
-        x = layer(x)  # (1, 1, d_model)
-    return x
-
-
 torch.manual_seed(0)
+f = nn.Sequential(*layers)
 a, b = torch.randn(2, 1, 1, d_model)  # two sentences of one word
 with torch.no_grad():
-    of_sum = twelve_layers(a + b)  # (1, 1, d_model)
-    sum_of = twelve_layers(a) + twelve_layers(b)  # (1, 1, d_model)
-prove_equal(of_sum, sum_of, tolerance=1e-4, what="f(a + b) and f(a) + f(b)")
+    prove_equal(f(a + b), f(a) + f(b), tolerance=1e-4, what="f(a + b) and f(a) + f(b)")
 
 # %% [markdown]
-# So attention moves information between words, but to what a single word holds it only applies a matrix. The block that
-# this lesson builds fixes both problems.
+# So attention moves information between words, but within a word it only applies a matrix. The block of this lesson
+# fixes both problems.
 
 # %% [markdown]
 # ## 2 The idea in one picture
 #
-# Here is where the two missing things go. Read it from the bottom. The thick line is the **residual stream**: one
-# vector per word, on its way from the embedding to the output. Attention reads the stream and adds what it found. The
-# feed-forward network reads the stream and adds what it computed. Nothing is replaced. Norms keep the sizes in check;
-# the two *wirings*, pre-norm and post-norm, differ in where the norms are.
+# Each problem has a remedy, and the first remedy needs another one. The figure shows where they go; read it from the
+# bottom. The thick line is the **residual stream**: one vector per word, on its way from the embedding to the output.
+# Attention reads the stream and adds what it found. The feed-forward network reads the stream and adds what it
+# computed. Nothing is replaced, so the stream grows, and norms keep its size in check. The two *wirings*, pre-norm and
+# post-norm, differ in where the norms are.
 
 # %%
 figures.block()
@@ -196,23 +196,23 @@ figures.block()
 # | leaves the stream's size to chance once things are added up | normalization | 3.2 |
 #
 # Stack this block $L$ times, and you have the body of a Transformer. Vaswani et al. (2017) used post-norm, with six
-# blocks. Most language models since GPT-2 use pre-norm. Section 5 and lesson 07 ask why.
+# blocks. Most language models since GPT-2 use pre-norm. Lesson 07 asks why.
 
 # %% [markdown]
 # ## 3 Build it step by step
 #
 # ### 3.1 The residual connection
 #
-# We have layers that erase what came in. What is missing is a way around them:
+# Attention layers erase what came in. So give it a way around them:
 #
 # $$x \leftarrow x + f(x)$$
 #
-# That is all (He et al. 2016). If $f$ does nothing, $x$ passes. And the derivative is $1 + f'(x)$: the gradient has a
+# That is all (He et al. 2016). If $f$ is 0, $x$ passes unchanged. And the derivative is $1 + f'(x)$: the gradient has a
 # way around $f'$. Take twelve layers, each with the slope 0.1. Without residuals, the slope of all together is
 # $0.1^{12}$, a millionth of a millionth. With residuals it is $1.1^{12} = 3.1$.
 #
-# An addition needs two vectors with the same number of entries, so $f$ must map $d$ dimensions to $d$. Here are the
-# same twelve layers, with the same weights, as additions:
+# (An addition needs two vectors of one length, so $f$ must map $d$ dimensions to $d$.) Here are the same twelve layers,
+# with the same weights, as additions:
 
 # %%
 x, added = sent, [sent]
@@ -237,9 +237,8 @@ plots.lines(
 )
 
 # %% [markdown]
-# A residual layer has a *bias toward the identity*: to pass on what it got, it only has to keep $f$ small. The words
-# still drift together, since each layer adds some of the common average. But they drift slowly, and now the gradient
-# arrives. How large is it, compared with a model that has no layer at all, where the output *is* the input?
+# The words still drift together, but slowly. Does the gradient arrive now? Compare it with a model without any layer,
+# where the output *is* the input:
 
 # %%
 nothing = pull(0)  # the gradient when the output is the input
@@ -250,25 +249,24 @@ sizes = [f"{added[depth].std():.0f}" for depth in (0, 4, 8, 12)]
 print("size of the stream's entries after 0, 4, 8, 12 layers:", *sizes)
 
 # %% [markdown]
-# It arrives too well: with each layer it grows. So does the stream. Every addition makes the vectors longer; longer
-# vectors make larger scores; larger scores make the lookup hard, until one key takes everything (lesson 03). Something
-# has to keep the size in check.
+# It arrives, and it grows with each layer. So does the stream. Longer vectors make larger scores, and one key takes
+# everything (lesson 03). Something has to keep the size in check.
 
 # %% [markdown]
 # ### 3.2 Layer normalization
 #
-# We have a stream that grows. What is missing is a fixed size for whatever reads it. Take one word with the four
-# numbers 1, 3, 5, 7. Their mean is 4; subtract it: −3, −1, 1, 3. The mean square of these is $(9 + 1 + 1 + 9) / 4 = 5$.
-# Divide by $\sqrt 5 = 2.24$: −1.34, −0.45, 0.45, 1.34. Whatever the numbers were, they now have mean 0 and variance 1.
-# Multiply the word by ten, and the result is the same.
+# The stream grows, so whatever reads it needs a fixed size. Take one word with the four numbers 1, 3, 5, 7. Their
+# mean is 4; subtract it: −3, −1, 1, 3. The mean square of these is $(9 + 1 + 1 + 9) / 4 = 5$.
+# Divide by $\sqrt 5 = 2.24$: −1.34, −0.45, 0.45, 1.34. They now have mean 0 and variance 1. Multiply the word by ten,
+# and the result is the same.
 #
 # For a vector $x$ with $d$ entries, the model may then choose a size and an offset for each entry:
 #
 # $$\mu = \frac{1}{d}\sum_i x_i \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2 \qquad
 # \text{norm}(x) = \text{gain} \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \text{bias}$$
 #
-# (**Layer norm**, Ba et al. 2016, equation 4.) Gain starts at 1 and bias at 0; both are learned. (Some slides say
-# "unit mean". The mean becomes *zero*; it is the variance that becomes one.)
+# This is **layer norm** (Ba et al. 2016, equation 4). Gain starts at 1 and bias at 0; both are learned. (Some slides
+# say "unit mean". The mean becomes *zero*; it is the variance that becomes one.)
 
 # %%
 def layer_norm(x, gain, bias, eps=1e-5):  # x (..., d_model); gain, bias (d_model,)
@@ -284,24 +282,17 @@ theirs = F.layer_norm(added[12], (d_model,), gain, bias)
 prove_equal(mine, theirs, what="Ours and torch's layer norm")
 
 # %% [markdown]
-# People get three details wrong. The second is measured here, the third below.
-#
-# - **The variance is the biased one.** `torch.var` divides by $d - 1$ unless told otherwise.
-# - **eps is inside the root.** It matters for small vectors, and for equal entries it saves you from 0 / 0.
-# - **The axis is the last one.** Each word is normalized by itself, whatever its neighbors are.
-
-# %%
-tiny = 1e-3 * torch.tensor([1.0, -1.0, 1.0, -1.0])  # (4,), its deviation is 0.001
-inside = tiny / (tiny.square().mean() + 1e-5).sqrt()
-outside = tiny / (tiny.square().mean().sqrt() + 1e-5)
-print(f"a tiny vector: eps inside the root {inside[0]:.2f}, outside {outside[0]:.2f}")
+# Three details are easy to get wrong. The variance is the *biased* one; `torch.var` divides by $d - 1$ unless told
+# otherwise. eps is *inside* the root: a vector with the standard deviation 0.001 is divided by
+# $\sqrt{10^{-6} + 10^{-5}} = 0.0033$ and ends with 0.30 (outside, with 0.99). The axis is the *last* one: each word is
+# normalized by itself, whatever its neighbors are.
 
 # %% [markdown]
 # ### Why not batch norm?
 #
-# Batch norm, which image networks use, takes the mean and the variance of each *dimension*, over all words of all
-# sentences in the batch. Then a word's result depends on its neighbors in the batch, and on the padding. Watch: the
-# same two sentences, first padded to 7 words, then to 14, as if a longer sentence had joined the batch.
+# Image networks use batch norm. It takes the mean and the variance of each *dimension*, over all words of all sentences
+# in the batch, padding included. Pad the same two sentences first to 7 words, then to 14, as if a longer sentence had
+# joined the batch:
 
 # %%
 def batch_norm(x):  # (sentence, n, d_model)
@@ -323,8 +314,8 @@ for name, norm in {"batch norm": batch_norm, "layer norm": without_gain}.items()
     print(f"{name}: more padding changes a sentence by {change:.0%}")
 
 # %% [markdown]
-# The zeros of the padding pull every variance down, which inflates everything else. But padding is not language, and
-# nothing should depend on it. Layer norm looks at one word only, so it cannot.
+# The zeros of the padding pull every variance down, which inflates everything else. Layer norm looks at one word only,
+# so it cannot depend on padding.
 #
 # ### RMS norm
 #
@@ -333,8 +324,8 @@ for name, norm in {"batch norm": batch_norm, "layer norm": without_gain}.items()
 #
 # $$\text{rms}(x) = \text{gain} \odot \frac{x}{\sqrt{\frac{1}{d}\sum_i x_i^2 + \epsilon}}$$
 #
-# They found that models train as well with it, in less time; Llama and many others use it (lesson 16). On a vector
-# whose mean is 0 both are the same.
+# Their models train as well with it, in less time; Llama and many others use it (lesson 16). On a vector whose mean is
+# 0 both norms are the same.
 
 # %%
 def rms_norm(x, gain, eps=1e-6):  # x (..., d_model); gain (d_model,)
@@ -348,8 +339,8 @@ as_layer_norm = layer_norm(centered, gain, bias=0.0, eps=1e-6)
 prove_equal(rms_norm(centered, gain), as_layer_norm, what="Both norms at mean 0")
 
 # %% [markdown]
-# Here are both as modules that learn the gain, which torch calls `weight`, and layer norm's bias. `LayerNorm` calls
-# torch's function, which does all the steps in one go.
+# We use layer norm, as a module that learns the gain, which torch calls `weight`, and the bias. It calls torch's
+# function, which does all the steps in one go.
 
 # %% tags=["recorded"]
 class LayerNorm(nn.Module):
@@ -362,27 +353,17 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias)
 
 
-class RMSNorm(nn.Module):
-    def __init__(self, d_model, eps=1e-6):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(d_model)), eps
-
-    def forward(self, x):  # (..., d_model)
-        mean_square = x.square().mean(dim=-1, keepdim=True)  # (..., 1)
-        return self.weight * x / (mean_square + self.eps).sqrt()
-
-
 # %% [markdown]
 # ### 3.3 The feed-forward network
 #
-# We can stack now, but everything is still a weighted average. What is missing is the part that computes. Here is
-# something that no matrix can do, the absolute value of a number: ask two questions, "how positive?" and "how
-# negative?"; keep only the positive answers; add them up.
+# We can stack now, but everything is still a weighted average. Which part computes? No matrix can compute the absolute
+# value of a number. Two questions can: "how positive?" and "how negative?" Keep only the positive answers, and add them
+# up.
 #
 # $$3 \to (3, -3) \to (3, 0) \to 3 \qquad\qquad -3 \to (-3, 3) \to (0, 3) \to 3$$
 #
-# Two small matrices, and a bend in the middle: relu, which sets everything below 0 to 0. The **feed-forward network**
-# does this to each word's vector. It widens it from $d$ to $d_\text{ff}$ entries, usually $4d$, bends them with an
+# These are two small matrices with relu between them, which sets everything below 0 to 0. The **feed-forward network**
+# does this to each word's vector. It widens the vector from $d$ to $d_\text{ff}$ entries, usually $4d$, applies an
 # activation function, and narrows the result back to $d$:
 #
 # $$\text{FFN}(x) = \text{activation}(x W_1 + b_1)\, W_2 + b_2$$
@@ -404,62 +385,28 @@ class FeedForward(nn.Module):
 
 # %% [markdown]
 # It works on each word by itself, with the same weights for all: it is **position-wise**. And it is not linear, unlike
-# the twelve layers above.
-
-# %%
-torch.manual_seed(0)
-feed_forward = FeedForward(d_model, 4 * d_model)
-with torch.no_grad():
-    of_sum = feed_forward(a + b)  # (1, 1, d_model)
-    gap = of_sum - feed_forward(a) - feed_forward(b)  # (1, 1, d_model)
-fraction = gap.norm() / of_sum.norm()
-print(f"f(a + b) differs from f(a) + f(b) by {fraction:.0%} of its size")
-
-# %% [markdown]
+# the twelve layers above: in the example, 3 and −3 give 3 each, but their sum 0 gives 0.
+#
 # **Which activation?** The original has relu. BERT and GPT have gelu, a smooth relu: $x\,\Phi(x)$, where $\Phi(x)$ is
 # the probability that a standard normal number is below $x$. For $x = 1$ that is $1 \cdot 0.84$, for $x = -1$ it is
-# $-1 \cdot 0.16$. GPT-2 computes it by an approximation with tanh. silu, also called swish, is $x$ times the sigmoid of
-# $x$.
-
-# %%
-inputs = torch.linspace(-4, 2, 241)  # (241,)
-normal = (1 + torch.erf(inputs / 2**0.5)) / 2  # (241,): Φ(x)
-prove_equal(inputs * normal, F.gelu(inputs), what="Ours and torch's gelu")
-by_tanh = F.gelu(inputs, approximate="tanh")
-print(f"the tanh form differs by at most {(F.gelu(inputs) - by_tanh).abs().max():.5f}")
-
-# %% [markdown]
-# Load weights only into the form that they were trained with: the differences add up, block by block. The curves:
-
-# %% jupyter={"source_hidden": true}
-curves = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
-plots.lines(
-    {name: (inputs.tolist(), curve(inputs).tolist()) for name, curve in curves.items()},
-    title="Smooth activations dip below 0 before they rise", xlabel="x", ylabel="activation(x)",
-    alt="Three curves. relu is 0 for negative x and x above. gelu and silu are smooth, and dip a "
-    "little below 0 for negative x, silu further than gelu.",
-)
-
-# %% [markdown]
-# Newer models multiply two projections, $\text{silu}(x W_g) \odot x W_1$: **SwiGLU** (Shazeer 2020; lesson 16).
-
-# %% [markdown]
+# $-1 \cdot 0.16$. (GPT-2 approximates it with tanh. Use the form that the weights were trained with.) silu, also called
+# swish, is $x$ times the sigmoid of $x$. Newer models multiply two projections, $\text{silu}(x W_g) \odot x W_1$:
+# **SwiGLU** (Shazeer 2020; lesson 16).
+#
 # ### 3.4 Dropout
 #
-# We have all parts that compute. One more acts in training only. **Dropout** sets a random part of the entries to 0, so
-# that the model cannot rely on any single number. The rest is divided by the fraction that is kept, so that the
-# expected value stays the same. With $p = 0.5$, the numbers 1, 2, 3, 4 may become 0, 4, 6, 0, or 2, 0, 0, 8.
+# One part acts in training only. **Dropout** sets a random part of the entries to 0, so that the model cannot rely on
+# any single number. The rest is divided by the fraction that is kept, so that the expected value stays the same. With
+# $p = 0.5$, the numbers 1, 2, 3, 4 may become 0, 4, 6, 0, or 2, 0, 0, 8.
 #
-# In the block, dropout acts on the *branch*, before the addition. On the stream it would erase what earlier layers have
-# written.
+# In the block, dropout acts on the *branch*: `x + dropout(sublayer(norm(x)))`. On the stream it would erase what
+# earlier layers have written. The models below train so briefly that they go without it; lesson 09's translator has it.
 
 # %% [markdown]
 # ### 3.5 The block
 #
-# We have the parts. What is missing is the order in which to connect them. A *wiring* says how stream, norm and
-# *sub-layer* (attention or the feed-forward network) are put together. Here are the two of the picture, and four broken
-# ones for later. (`bare` has neither residual nor norm. `no_norm` and `no_norm_at_all` are alike here; they differ in
-# what the model does at its very end, in section 4.)
+# How are the parts connected? A *wiring* puts together stream, norm and *sub-layer*, which is attention or the
+# feed-forward network. Here are the two of the picture.
 
 # %% tags=["recorded"]
 def pre_norm(x, sublayer, norm):
@@ -470,125 +417,75 @@ def post_norm(x, sublayer, norm):
     return norm(x + sublayer(x))
 
 
-def no_residual(x, sublayer, norm):
-    return sublayer(norm(x))
-
-
-def no_norm(x, sublayer, norm):
-    return x + sublayer(x)
-
-
-def bare(x, sublayer, norm):
-    return sublayer(x)
-
-
-def no_norm_at_all(x, sublayer, norm):
-    return x + sublayer(x)
-
-
 # %% [markdown]
-# The block has two sub-layers, each with a norm of its own, and hands both to the same wiring.
+# The block has two sub-layers, each with its norm, and both have the same wiring.
 
 # %% tags=["recorded"]
 class TransformerBlock(nn.Module):
-    def __init__(self, d_model, heads, d_ff, wiring=pre_norm, dropout=0.0):
+    def __init__(self, d_model, heads, d_ff, wiring=pre_norm):
         super().__init__()
+        self.wiring = wiring
         self.self_attention = MultiHeadAttention(d_model, heads)
         self.feed_forward = FeedForward(d_model, d_ff)
         self.self_attention_norm = LayerNorm(d_model)
         self.feed_forward_norm = LayerNorm(d_model)
-        self.wiring, self.dropout = wiring, nn.Dropout(dropout)
-        for parameter in self.parameters():
-            if parameter.dim() == 2:
-                nn.init.xavier_uniform_(parameter)
+        xavier(self)
 
     def forward(self, x, mask=None):  # (batch, n, d_model)
         def attend(y):
-            return self.dropout(self.self_attention(y, mask=mask))
-
-        def compute(y):
-            return self.dropout(self.feed_forward(y))
+            return self.self_attention(y, mask=mask)
 
         x = self.wiring(x, attend, self.self_attention_norm)
-        return self.wiring(x, compute, self.feed_forward_norm)
+        return self.wiring(x, self.feed_forward, self.feed_forward_norm)
 
 
 # %% [markdown]
-# Follow one word through a stack of six such blocks, before any training. After each sub-layer the stream of *attacked*
-# is a sum: its embedding, plus what all attention layers have added, plus what all feed-forward networks have added.
-# How long is the stream, and how much of its length comes from each? We keep the three parts separately. Layer norm is
-# a division once the mean is gone, so post-norm divides all three alike.
-
-# %%
-@torch.no_grad()
-def three_parts(wiring, blocks=6):
-    torch.manual_seed(0)
-    parts = torch.cat([sent, 0 * sent, 0 * sent])  # (part, n, d_model)
-    history = [parts.clone()]
-    for _ in range(blocks):
-        block = TransformerBlock(d_model, heads, 4 * d_model)
-        for index, sublayer in enumerate([block.self_attention, block.feed_forward], 1):
-            x = parts.sum(dim=0, keepdim=True)  # (1, n, d_model)
-            parts[index] += sublayer(without_gain(x) if wiring is pre_norm else x)[0]
-            if wiring is post_norm:
-                parts -= parts.mean(dim=-1, keepdim=True)
-                parts /= parts.sum(dim=0).std(dim=-1, correction=0)[:, None]
-            history.append(parts.clone())
-    return torch.stack(history)  # (sub-layers passed, part, n, d_model)
-
-
-# %% [markdown]
-# A part counts by how far it reaches in the stream's direction, so that the parts add up to the length.
-
-# %% jupyter={"source_hidden": true}
-figures.stream(
-    {"pre-norm": three_parts(pre_norm)[:, :, words.index("attacked")],
-     "post-norm": three_parts(post_norm)[:, :, words.index("attacked")]},
-    parts=["embedding", "attention", "feed-forward"],
-    title="Pre-norm keeps some of the embedding; post-norm scales it away",
-    alt="Two stacked bar charts, for pre-norm and post-norm: the length of one word's stream at the "
-    "input and after each of twelve sub-layers, divided into embedding, attention and feed-forward. "
-    "In pre-norm the bars grow from 9 to 20, and the embedding's part falls slowly from 9 to 2.5. In "
-    "post-norm all bars but the first are 8 high, and nothing of the embedding is left after eight "
-    "sub-layers.")
-
-# %% [markdown]
-# In pre-norm the embedding stays as it is, as one part of a growing sum; its bar shrinks only because the sum turns
-# away from it. In post-norm each norm sets the length to $\sqrt{64} = 8$, and so scales down everything that came in
-# earlier.
+# In pre-norm the stream is a plain sum: the embedding, and everything that was added to it. In post-norm each norm
+# rescales this sum, so what came earlier becomes a smaller part of it, block by block.
 
 # %% [markdown]
 # ## 4 See it work: take out one part at a time
 #
-# We have a block. What is missing is evidence that it needs each of its parts. The task: guess the next character of
-# English text, with six blocks between an embedding and a prediction. (Lesson 10 is about such models.) Pre-norm hands
-# on a stream that no norm has touched, so it gets one more norm at the very end, and so do *no residual* and *no norm*.
-# Only *no norm at all* goes without.
+# Does the block need each of its parts? The task: guess the next character of English text, with six blocks between an
+# embedding and a prediction. (Lesson 10 is about such models.) Pre-norm hands on a stream that no norm has touched, so
+# the model has a *last norm* after its blocks. Post-norm needs none.
 
 # %% tags=["recorded"]
-class CharacterModel(nn.Module):
-    def __init__(self, wiring, block=TransformerBlock, blocks=6, d_model=32, length=16):
+class Stack(nn.Module):
+    def __init__(self, d_model, wiring, last_norm, blocks):
         super().__init__()
-        self.embedding = nn.Embedding(len(alphabet), d_model)
-        nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
-        stack = [block(d_model, 2, 4 * d_model, wiring) for _ in range(blocks)]
-        self.blocks = nn.ModuleList(stack)
-        normed = wiring in (post_norm, bare, no_norm_at_all)
-        self.last_norm = nn.Identity() if normed else LayerNorm(d_model)
-        self.position, self.mask = sinusoidal(length, d_model), causal().dense(length)
+        self.blocks = nn.ModuleList(
+            TransformerBlock(d_model, 2, 4 * d_model, wiring) for _ in range(blocks))
+        self.last_norm = LayerNorm(d_model) if last_norm else nn.Identity()
 
-    def forward(self, ids):  # (batch, n)
-        x = self.embedding(ids) * self.embedding.embedding_dim**0.5 + self.position
+    def forward(self, x, mask):  # (batch, n, d_model)
         self.streams = [x]  # kept, to look at
         for block in self.blocks:
-            x = block(x, self.mask)  # (batch, n, d_model)
+            x = block(x, mask)
             self.streams.append(x)
-        return self.last_norm(x) @ self.embedding.weight.T  # (batch, n, character)
+        return self.last_norm(x)
 
 
 # %% [markdown]
-# The text is the English side of our sentence pairs. A batch is cut from it at random places, and each character has to
-# predict the next.
+# An embedding goes below the stack, with 32 dimensions. At the top, the product with each character's embedding gives
+# its logit.
+
+# %% tags=["recorded"]
+class CharacterModel(nn.Module):
+    def __init__(self, wiring=pre_norm, last_norm=True, blocks=6, length=16):
+        super().__init__()
+        self.embedding = nn.Embedding(len(alphabet), 32)
+        nn.init.normal_(self.embedding.weight, std=32**-0.5)
+        self.stack = Stack(32, wiring, last_norm, blocks)
+        self.position, self.mask = sinusoidal(length, 32), causal().dense(length)
+
+    def forward(self, ids):  # (batch, n)
+        x = 32**0.5 * self.embedding(ids) + self.position  # (batch, n, 32)
+        return self.stack(x, self.mask) @ self.embedding.weight.T
+
+
+# %% [markdown]
+# The text is the English side of our sentence pairs. A batch is cut from it at random places.
 
 # %% tags=["recorded"]
 text = "\n".join(english for _, english in translation("games", max_words=12).train)
@@ -611,9 +508,8 @@ torch.set_num_threads(1)  # for models this small, more threads only wait
 print(f"{len(encoded):,} characters, {len(alphabet)} different ones")
 
 # %% [markdown]
-# How good is a loss? Two simple **baselines** tell us. One knows how frequent each character is, and nothing else. The
-# other has counted all *pairs* of characters, and guesses from the last character alone. A model that makes use of
-# attention should beat the second.
+# How good is a loss? Two **baselines** tell us. One knows only how frequent each character is. The other has counted
+# all *pairs*, and guesses from the last character alone. A model that makes use of attention should beat the second.
 
 # %%
 count = torch.zeros(len(alphabet), len(alphabet))  # (last character, next character)
@@ -627,52 +523,37 @@ print(f"loss by frequency {by_frequency:.2f}, by pairs {by_pairs:.2f} nats")
 
 # %% [markdown]
 # The candidates: the whole block, in pre-norm; then without residuals, without norms, without feed-forward networks.
-# The last one has only a third of the parameters, so it also competes with 18 blocks instead of 6. To leave out one
-# sub-layer, we give each its own wiring.
+# Without the networks a model has only a third of the parameters, so it also competes with 18 blocks instead of 6.
 
 # %% tags=["recorded"]
-def left_out(x, sublayer, norm):
-    return x
+def no_residual(x, sublayer, norm):
+    return sublayer(norm(x))
 
 
-class TwoWirings(TransformerBlock):  # wiring: one for each sub-layer
-    def forward(self, x, mask=None):  # (batch, n, d_model)
-        def attend(y):
-            return self.self_attention(y, mask=mask)
-
-        of_attention, of_network = self.wiring
-        x = of_attention(x, attend, self.self_attention_norm)
-        return of_network(x, self.feed_forward, self.feed_forward_norm)
-
+def no_norm(x, sublayer, norm):
+    return x + sublayer(x)
 
 # %% [markdown]
-# All candidates train alike.
+# All of them train alike:
 
 # %% tags=["recorded"]
-def train(wiring, block=TransformerBlock, blocks=6, lr=3e-3, seed=0, steps=600):
-    torch.manual_seed(seed)
-    model, losses = CharacterModel(wiring, block, blocks), []
+def train(model, lr, steps=600):
     optimizer = torch.optim.Adam(model.parameters(), lr, betas=(0.9, 0.98), fused=True)
+    losses = []
     for _ in range(steps):
         loss = loss_of(model, *batch_of_text(8))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return model, losses
-
-
-def apart_by_block(model):
-    torch.manual_seed(0)
-    model(batch_of_text(32)[0])
-    return [apart(x) for x in model.streams]  # input, after block 1, after block 2, …
+    return losses
 
 
 # %% [markdown]
-# Which part can go? Guess.
+# Which part can go? Guess, and count as learning only a clear lead, 0.5 nats over the table of frequencies.
 
 # %%
-predict("block-parts", "Which part can go, and the model still beats the frequencies?",
+predict("block-parts", "Without which part does the model still learn?",
         "residuals", "the blocks' norms", "feed-forward networks", "none of them")
 
 # %% [markdown]
@@ -680,76 +561,79 @@ predict("block-parts", "Which part can go, and the model still beats the frequen
 
 # %% tags=["nbval-ignore-output"]
 for name, wiring in {"whole block": pre_norm, "no residual": no_residual}.items():
-    _, losses = train(wiring, lr=1e-3)
+    torch.manual_seed(0)
+    losses = train(CharacterModel(wiring), lr=1e-3)
     low, high = (2.3, 2.5) if wiring is pre_norm else (3.0, 3.4)
     expect(f"Loss, {name}", sum(losses[-50:]) / 50, low, high)
 
 # %% [markdown]
-# One run is an anecdote, and a rate may suit only one of the models. So `data/block.py` trained all of them with these
-# cells, at two rates, with three seeds each. The losses of the last 50 steps:
+# One run is an anecdote, and a rate may suit only one of the models. So `python data/block.py 0 1 2` trained all of
+# them with these cells, at two rates, with three seeds each. A dot is the mean of the seeds, and its line goes from the
+# best to the worst. The dotted line marks the table of frequencies; the last row is the table of pairs.
 
 # %%
+from txlib.paths import DATA
+
 recorded = json.loads((DATA / "block.json").read_text())
-
-
-def last_losses(runs):  # seed → what was recorded
-    return " ".join(f"{run['loss'][-1]:.2f}" for run in runs.values())
-
-
-for name, rates in recorded["parts"].items():
-    for rate, runs in rates.items():
-        print(f"{name:27} rate {rate}: loss {last_losses(runs)}")
 predicted("block-parts", "feed-forward networks")
 
 # %% [markdown]
-# Unfold the curves (a click on the three dots). Each is a mean of the three seeds, at the better rate of the two. The
-# dashed lines are the two baselines.
+# The figure shows where each run ended, next to both tables:
 
-# %% tags=["hide-output"] jupyter={"outputs_hidden": true, "source_hidden": true}
-names = ("whole block", "no residual", "no norm", "no feed-forward", "no feed-forward, 18 blocks", "post-norm", "neither")
-colors = dict(zip(names, plots.PALETTE, strict=True))
-colors["pre-norm"] = colors["whole block"]  # two names for one model
-parts = {name: rates for name, rates in recorded["parts"].items() if name in colors}
-figures.ablation(
-    {name: {rate: [run["loss"] for run in runs.values()] for rate, runs in rates.items()} for name, rates in parts.items()},
-    {"frequency": by_frequency, "pairs": by_pairs}, window=50, colors=colors,
+# %% jupyter={"source_hidden": true}
+ends = {f"{name}, {rate}": [run["loss"][-1] for run in runs.values()]
+        for name, rates in recorded["parts"].items() for rate, runs in rates.items()}
+figures.seeds(
+    ends | {"table of pairs": [by_pairs]}, mark=by_frequency, xlabel="loss after 600 steps (nats)",
+    groups={f"rate {rate}": [name for name in ends if name.endswith(rate)]
+            for rate in ("0.001", "0.003")},
     title="Only the whole block clearly beats a table of pairs",
 )
 
 # %% [markdown]
-# Without the residuals, or without the norms of the blocks, the model learns the characters' frequencies and hardly
-# more, in 600 steps and at either rate (one seed of six has begun to get further). For the norms there is a surprise:
-# leave out the last one as well, and it learns, though less than the whole block with every seed. So here a stack can
-# do without norms, but not with one norm behind a stream that has grown unchecked. (We have not tested why.) Without
-# the feed-forward networks it learns more slowly, and at the better rate it ends level with the table of pairs; three
-# times as many attention layers get no further on average. Our explanation: it can look things up, but do little with
-# what it finds. Only the whole block, at 0.003, is clearly better than the pairs with every seed, so only there do we
-# see that it uses more than the last character.
+# Without residuals, or without the norms of the blocks, the model learns the frequencies and hardly more, at either
+# rate (one of the six runs without norms has begun to get further). For the norms there is a surprise: leave out the
+# last one as well, and it learns, though less than the whole block. (We have not tested why.)
+#
+# Without the feed-forward networks it ends level with the table of pairs at best; three times as many attention layers
+# get no further on average. Our explanation: it can look things up, but do little with what it finds. Only the whole
+# block, at 0.003, is clearly better than the pairs with every seed. So only there do we see that it uses more than the
+# last character.
 
 # %% [markdown]
 # ## 5 Break it: the gradient in each layer
 #
-# We have seen *that* a block needs its parts. What is missing is why. Take 16 blocks, not trained, and one batch. How
-# large is the gradient of each block's weights? We average over four random starts.
+# A block needs its parts. But why? Take 16 fresh blocks and one batch. How large is the gradient of each block's weights?
+# We average over four random starts.
 
 # %%
-def gradient_of_blocks(wiring, blocks=16, starts=4):
+def gradient_of_blocks(wiring, last_norm, blocks=16, starts=4):
     total = torch.zeros(blocks)
     for start in range(starts):
         torch.manual_seed(start)
-        model = CharacterModel(wiring, blocks=blocks, length=32)
+        model = CharacterModel(wiring, last_norm, blocks, length=32)
         loss_of(model, *batch_of_text(32, length=32)).backward()
-        for index, block in enumerate(model.blocks):
+        for index, block in enumerate(model.stack.blocks):
             gradients = [w.grad for w in block.parameters() if w.grad is not None]
             total[index] += sum(g.square().sum() for g in gradients).sqrt()
     return total / starts  # (block,)
 
 
+# %% [markdown]
+# We measure five stacks, each with its wiring and whether it has a last norm. One more wiring has neither residual nor
+# norm:
+
+# %%
+def neither(x, sublayer, norm):
+    return sublayer(x)
+
+
+stacks = {"pre-norm": (pre_norm, True), "post-norm": (post_norm, False),
+          "no residual": (no_residual, True), "no norm": (no_norm, True),
+          "neither": (neither, False)}
 gradient = {}
-wirings = {"pre-norm": pre_norm, "post-norm": post_norm}
-wirings |= {"no residual": no_residual, "no norm": no_norm, "neither": bare}
-for name, wiring in progress(wirings.items(), "gradients"):
-    gradient[name] = gradient_of_blocks(wiring)
+for name, (wiring, last_norm) in progress(stacks.items(), "gradients"):
+    gradient[name] = gradient_of_blocks(wiring, last_norm)
 
 # %% [markdown]
 # The gradient travels from the output, at block 16, down to the input. Decide first: without norms, does it grow or
@@ -757,7 +641,7 @@ for name, wiring in progress(wirings.items(), "gradients"):
 
 # %% jupyter={"source_hidden": true}
 plots.lines(
-    {name: (range(16), gradient[name].tolist()[::-1]) for name in wirings}, colors=colors,
+    {name: (range(16), gradient[name].tolist()[::-1]) for name in stacks},
     title="No norms: the gradient grows. No residuals either: it shrinks",
     xlabel="blocks back from the output", ylabel="gradient norm", yscale="log", width=7.2,
     alt="Gradient norm of each of 16 blocks on a logarithmic axis. No norm: from about 1 at the "
@@ -770,113 +654,130 @@ plots.lines(
 # residuals they keep their size. So the gradient's size is not what stops that model. Is it section 1's collapse?
 # Measure the fraction that tells words apart, from the input to the sixth block, before training:
 
-# %%
-for name in ("pre-norm", "post-norm", "no residual"):
+# %% tags=["recorded"]
+def apart_by_block(model):
     torch.manual_seed(0)
-    fractions = apart_by_block(CharacterModel(wirings[name]))
-    print(f"{name:11}", *(f"{fraction:.2f}" for fraction in fractions))
+    model(batch_of_text(32)[0])
+    return [apart(x) for x in model.stack.streams]  # input, after block 1, 2, …
+
+
+for wiring in (pre_norm, post_norm, no_residual):
+    torch.manual_seed(0)
+    fractions = apart_by_block(CharacterModel(wiring, wiring is not post_norm))
+    print(f"{wiring.__name__:11}", *(f"{fraction:.2f}" for fraction in fractions))
 
 # %% [markdown]
-# Without residuals the words become alike. But a symptom is not yet a cause. If averaging is the cause, then a residual
-# around *attention* alone must help, one around the feed-forward network alone must not, and without attention no
-# residual should be needed.
+# Without residuals the words become alike. But a symptom is not yet a cause. If averaging is the cause, a residual
+# around *attention* alone must help, and one around the feed-forward network alone must not. Without attention, no
+# residual should be needed. A wiring can tell the sub-layers apart:
+
+# %% tags=["recorded"]
+def around_attention(x, sublayer, norm):
+    wiring = no_residual if isinstance(sublayer, FeedForward) else pre_norm
+    return wiring(x, sublayer, norm)
+
+
+# %% [markdown]
+# (The second model exchanges the two wirings. The third leaves attention out, and has no residual.) Guess:
 
 # %%
 predict("residual-where", "Rate 0.001, one residual per block: which lets it learn?",
         "attention", "the feed-forward network", "either", "it takes both")
 
 # %% [markdown]
-# The same record has these three, with the fraction that tells words apart after the last block, *after* training:
+# The same record has these three, with the fraction that tells words apart after the last block and *after* training
+# (means, and in parentheses the least and the greatest of three seeds):
 
 # %%
+def spread(runs, what):  # seed → what was recorded
+    last = [run[what][-1] for run in runs.values()]
+    return f"{sum(last) / len(last):.2f} ({min(last):.2f} to {max(last):.2f})"
+
+
 for name, rates in recorded["residual"].items():
     for rate, runs in rates.items():
-        fractions = " ".join(f"{run['apart'][-1]:.2f}" for run in runs.values())
-        print(f"{name:24} rate {rate}: loss {last_losses(runs)}, apart {fractions}")
+        print(f"{name:24} rate {rate}: loss {spread(runs, 'loss')},",
+              f"apart {spread(runs, 'apart')}")
 predicted("residual-where", "attention")
 
 # %% [markdown]
-# At 0.001 it comes out as predicted, with every seed: around attention the model learns, and its words stay apart;
+# At 0.001 it comes out as predicted, with every seed. Around attention the model learns, and its words stay apart;
 # around the feed-forward network it does not, and they become alike. Without attention, six feed-forward networks in a
-# row need no residual at all, so depth as such does not stop the learning (those models even end a little lower, at
-# 2.52). What stops it is averaging without a way around it. (At 0.003 attention's residual alone is not enough with any
-# seed: the second one helps as well.)
+# row need no residual at all: not depth as such stops the learning, but averaging without a way around it. (At 0.003
+# attention's residual alone is not enough with any seed.)
 #
-# Where the norm goes matters less, but it matters:
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-for name in ("pre-norm", "post-norm"):
-    first, last = gradient[name][0], gradient[name][-1]
-    print(f"{name:9} gradient of the first block {first:.1f}, of the last {last:.1f}")
+# Pre-norm and post-norm both keep words apart, and their gradients arrive. They still learn differently, as lesson 07
+# shows.
 
 # %% [markdown]
-# In pre-norm the last block's gradient is only about half the first's; post-norm's last block has a gradient four times
-# as large as pre-norm's. Xiong et al. (2020, theorem 1) derived why: in pre-norm it shrinks like $1/\sqrt{L}$ with the
-# number $L$ of blocks, because the stream, which the last norm divides by its size, has grown like $\sqrt{L}$. Whether
-# that hurts is the question of lesson 07.
+# ### Second reading: the landscape, with residuals and without
 #
-# ### The landscape, with residuals and without (second reading)
-#
-# A gradient is the slope at one point. Li et al. (2018) map the landscape around it: choose two random directions, and
-# compute the loss on a grid of moves of the weights along both. So that large and small weights move alike, each row of
-# a matrix gets a random direction of the row's own length (*filter normalization*). Here are two pairs of fresh models,
-# six blocks deep. In a pair, start and directions are the same, and only one model has residual connections. A cross
-# marks the weights.
+# A gradient is the slope at one point. Li et al. (2018) map the landscape around it. Choose two random directions, and
+# compute the loss on a grid of moves along both. (Each row of a matrix moves along a random row of the same length:
+# *filter normalization*.) Here are two pairs of fresh models, six blocks deep. In a pair, start and directions are the
+# same, and only one model has residual connections. A cross marks the weights.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 fresh = {}
 for seed in (0, 1):
-    for name, wiring in {"with residuals": pre_norm, "without": no_residual}.items():
+    for name, wiring in (("with residuals", pre_norm), ("without", no_residual)):
         torch.manual_seed(seed)
         fresh[f"{name}, start {seed}"] = CharacterModel(wiring)
 some_text = batch_of_text(32)
 figures.loss_landscapes(
     fresh, lambda model: loss_of(model, *some_text),
     title="Smoother ground with residuals, though not always one bowl", points=11,
-    alt="Four maps of the loss around random start weights, which a cross marks. Start 0: with residuals the level "
-    "lines are rings around one low place; without, they are ragged. Start 1: with residuals there are two "
-    "shallow dips; without, two deeper ones, with steep walls beside them.",
+    alt="Four maps of the loss around random start weights, which a cross marks. Start 0: with "
+    "residuals the level lines are rings around one low place; without, they are ragged. Start 1: "
+    "with residuals there are two shallow dips; without, two deeper ones, with steep walls.",
 )
 
 # %% [markdown]
-# From both starts, the level lines are smoother with residuals than without. That is the paper's point, made with
-# trained, deep image networks, where the contrast is far more drastic. But be careful: there is a single
-# bowl only at start 0, and we see two directions out of 79,000.
+# From both starts, the level lines are smoother with residuals than without. (In the paper's trained, deep image
+# networks the contrast is far more drastic.) But there is a single bowl only at start 0, and we see two directions out
+# of 79,000.
 
 # %% [markdown]
 # ## 6 Your own file
 #
-# We have every part of a block, spread over this notebook. What is missing is one place for them. From here on, what
-# you build goes into a file that needs nothing but torch: `my_transformer.py`. Lesson 08 completes it. `write_module`
-# looks up the cells that define these names, and writes them one below the other.
+# We have every part of a block, spread over this notebook. What is missing is one place for them: `my_transformer.py`,
+# a file that needs nothing but torch. Lesson 08 goes on with it. `write_module` looks up the cells that define these
+# names, and writes them one below the other.
 
 # %%
-write_module("my_transformer.py", MultiHeadAttention, LayerNorm, RMSNorm,
-             FeedForward, pre_norm, post_norm, TransformerBlock)
+from txcourse.lesson import write_module
+
+write_module("my_transformer.py", attention, MultiHeadAttention, LayerNorm,
+             FeedForward, xavier, pre_norm, post_norm, TransformerBlock)
 
 # %% [markdown]
-# (JupyterLab's file list leaves out `.py` files; `%pycat my_transformer.py` shows it.) Does it work? The library's
-# block has the same parts under the same names, so weights can be handed over. We perturb them all first: gains of 1
-# and biases of 0 would hide a forgotten gain or bias.
+# (`%pycat my_transformer.py` shows it.) Does it work? We compare its block with others, and perturb all weights first:
+# gains of 1 and biases of 0 would hide a forgotten gain or bias.
 
 # %%
 import my_transformer
 from txlib import layers as library
 
 
-def perturbed(module):
+def block_of_file(wiring):
+    block = my_transformer.TransformerBlock(64, 4, 256, wiring).eval()
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in block.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return module.eval()
+    return block
 
 
 torch.manual_seed(0)
 x, mask = torch.randn(2, 10, 64), causal().dense(10)  # (batch, n, d_model)
-for name, norm_first in {"pre_norm": True, "post_norm": False}.items():
-    wiring = getattr(my_transformer, name)
-    mine = perturbed(my_transformer.TransformerBlock(64, 4, 256, wiring))
-    config = library.BlockConfig.of_sizes(64, 4, 256, norm_first=norm_first)
+ours = {"pre-norm": block_of_file(my_transformer.pre_norm),
+        "post-norm": block_of_file(my_transformer.post_norm)}
+
+# %% [markdown]
+# The library's block has the same parts under the same names, so weights can be handed over:
+
+# %%
+for name, mine in ours.items():
+    config = library.BlockConfig.of_sizes(64, 4, 256, norm_first=name == "pre-norm")
     theirs = library.TransformerBlock(config).eval()
     theirs.load_state_dict(mine.state_dict())
     prove_equal(mine(x, mask), theirs(x, mask), what=f"Your {name} block and txlib's")
@@ -886,29 +787,29 @@ for name, norm_first in {"pre_norm": True, "post_norm": False}.items():
 # *forbidden*. The rest has other names, in the same order.
 
 # %%
-for name, norm_first in {"pre_norm": True, "post_norm": False}.items():
-    wiring = getattr(my_transformer, name)
-    mine = perturbed(my_transformer.TransformerBlock(64, 4, 256, wiring))
-    options = {"norm_first": norm_first, "batch_first": True}
-    theirs = nn.TransformerEncoderLayer(64, 4, 256, **options)
+for name, mine in ours.items():
+    options = {"norm_first": name == "pre-norm", "batch_first": True}
+    theirs = nn.TransformerEncoderLayer(64, 4, 256, **options).eval()
     q, q_bias, k, k_bias, v, v_bias, *rest = mine.parameters()
     packed = [torch.cat([q, k, v]), torch.cat([q_bias, k_bias, v_bias]), *rest]
     theirs.load_state_dict(dict(zip(theirs.state_dict(), packed, strict=True)))
-    out = theirs.eval()(x, src_mask=~mask[0, 0])  # (batch, n, d_model)
+    out = theirs(x, src_mask=~mask[0, 0])  # (batch, n, d_model)
     prove_equal(mine(x, mask), out, what=f"Your {name} block and torch's")
 
 # %% [markdown]
-# Open the library: you will recognize both wirings. New are cross-attention (lesson 08) and a cache for writing word
-# by word (lesson 13).
+# Open the library: you will recognize both wirings. New are cross-attention (lesson 08), a cache for writing word by
+# word (lesson 13), and options for later lessons.
 
 # %%
+from txcourse.lesson import show_source
+
 opened = library.TransformerBlock
 show_source(opened.forward, opened.residual, opened.added)
 
 # %% [markdown]
 # ## 7 What it costs
 #
-# We have a block that works. What is missing is its price.
+# The block works. What does it cost?
 #
 # **Parameters.** Attention has four matrices $d \times d$, the feed-forward network $d \times 4d$ and $4d \times d$.
 #
@@ -983,7 +884,7 @@ for d in (64, 512, 1024):
 # <details><summary>B. Practically nothing</summary>
 #
 # Right. Norms do not see the size of their input (except for eps). So the larger the stream, the less one block's
-# addition turns it. That is where the $1/\sqrt{L}$ of section 5 comes from.
+# addition turns it.
 # </details>
 # <details><summary>C. It shrinks to a tenth</summary>
 #
@@ -995,7 +896,7 @@ for d in (64, 512, 1024):
 #
 # <details><summary>A. 7 million, at n = 1,536</summary>
 #
-# Right. $12 \cdot 768^2 = 7.08$ million, and $n = 2d$. BERT reads at most 512 words, so its feed-forward networks cost
+# Right. $12 \cdot 768^2 = 7.08$ million, and $n = 2d$. BERT reads at most 512 tokens, so its feed-forward networks cost
 # more.
 # </details>
 # <details><summary>B. 2.4 million, at n = 768</summary>
@@ -1015,20 +916,19 @@ for d in (64, 512, 1024):
 # - Layer norm works on one word at a time: mean 0, variance 1 (biased), then a learned gain and bias. RMS norm leaves
 #   out the mean and the bias.
 # - The feed-forward network computes, word by word, and holds two thirds of the $12d^2$ parameters.
-# - Without residuals, or with no norm but the last, a stack of six learns the characters' frequencies and hardly more;
-#   with no norm at all it learns, but less than the whole block. At the lower rate, a residual around attention alone
-#   is enough to keep words apart; without attention none is needed. The whole block beats a table of pairs.
+# - Without residuals, or with no norm but the last, a stack of six learns the characters' frequencies and hardly more.
+#   Only the whole block clearly beats a table of pairs.
+# - At the lower rate, a residual around attention alone keeps words apart; without attention none is needed.
 # - Your block is in `my_transformer.py`, and it computes what torch's does.
 #
 # **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), sections 3.1, 3.3 and 5.4. He et
 # al. 2016, *Deep Residual Learning*, [arXiv:1512.03385](https://arxiv.org/abs/1512.03385), section 3. Ba et al. 2016,
-# *Layer Normalization*, [arXiv:1607.06450](https://arxiv.org/abs/1607.06450), section 3. Xiong et al. 2020, *On Layer
-# Normalization in the Transformer Architecture*, [arXiv:2002.04745](https://arxiv.org/abs/2002.04745), section 3. Zhang
-# & Sennrich 2019, *Root Mean Square Layer Normalization*, [arXiv:1910.07467](https://arxiv.org/abs/1910.07467),
-# section 4. Shazeer 2020, *GLU Variants Improve Transformer*, [arXiv:2002.05202](https://arxiv.org/abs/2002.05202),
-# section 2. Dong et al. 2021, *Attention Is Not All You Need*, [arXiv:2103.03404](https://arxiv.org/abs/2103.03404),
-# section 2. Li et al. 2018, *Visualizing the Loss Landscape of Neural Nets*,
-# [arXiv:1712.09913](https://arxiv.org/abs/1712.09913), sections 4 and 6.
+# *Layer Normalization*, [arXiv:1607.06450](https://arxiv.org/abs/1607.06450), section 3. Zhang & Sennrich 2019, *Root
+# Mean Square Layer Normalization*, [arXiv:1910.07467](https://arxiv.org/abs/1910.07467), section 4. Shazeer 2020, *GLU
+# Variants Improve Transformer*, [arXiv:2002.05202](https://arxiv.org/abs/2002.05202), section 2. Dong et al. 2021,
+# *Attention Is Not All You Need*, [arXiv:2103.03404](https://arxiv.org/abs/2103.03404), section 2. Li et al. 2018,
+# *Visualizing the Loss Landscape of Neural Nets*, [arXiv:1712.09913](https://arxiv.org/abs/1712.09913), sections 4
+# and 6.
 #
 # **Do** the exercise [06_block](../exercises/exercise_06_block.ipynb). Then go on to
 # [07 Learning](07_learning.ipynb).

@@ -9,16 +9,16 @@
 # - trade quality against diversity on purpose, with a judge that is not the model itself;
 # - end a text where it should end, and show it while it is being written.
 #
-# **You need** lessons 03 to 06 and 10. **It takes** about 60 minutes to read and try; section 4 is a good place for a
+# **You need** lessons 03 to 06 and 10. **It takes** about 55 minutes to read and try; section 4 is a good place for a
 # break. All cells together run in about a minute on a laptop. Nothing is trained here: a small real model is bundled.
 
 # %% [markdown]
 # ## 1 The problem: the model gives probabilities, you want text
 #
 # In lesson 10 we trained a model to guess the next token. What is missing is a good way to *choose* one. The model of
-# this lesson is real, but tiny: a decoder of today's kind with less than a million parameters, trained by Oséias Dias de
-# Farias on Lewis Carroll's books. (Lesson 16 takes its parts to pieces. Today it is a box as in lesson 10: tokens in,
-# logits for the next token out.)
+# this lesson is real, but tiny: a modern decoder with fewer than a million parameters, trained by Oséias Dias de Farias
+# on Lewis Carroll's books. (Lesson 16 takes it apart. Today it is a closed box: tokens in, logits for the next token
+# out.)
 
 # %%
 import math
@@ -29,17 +29,15 @@ import torch
 import torch.nn.functional as F
 
 from txcourse import explore, figures
-from txcourse.lesson import (
-    expect, predict, predicted, progress, prove_equal, show_source,
-)
+from txcourse.lesson import expect, predict, predicted, prove_equal, show_source
 from txlib import plots
 from txlib.data import reviews, shakespeare, shipped, translation, verses
 from txlib.models.pretrained import load_pretrained
-from txlib.text import BytePairEncoder, load_tokenizer
+from txlib.text import load_tokenizer
 
 # %% [markdown]
-# Give it a beginning, and it says what may come next. We write ␣ for a space and ⏎ for the end of a line. Many tokens are
-# not words: `␣s` and `␣de` only begin one.
+# Give it a beginning, and it says how likely each token is to come next. We write ␣ for a space and ⏎ for the end of a
+# line. Many tokens are not words: `␣s` and `␣de` only begin one.
 
 # %%
 model = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
@@ -67,8 +65,8 @@ plots.bars(
 )
 
 # %% [markdown]
-# That is all a language model ever says: one number per token of the vocabulary. Text is made by a loop around it:
-# *predict, choose, append*, again and again. The obvious choice is the likeliest token. That is **greedy search**:
+# That is all a language model ever says: one number per token of the vocabulary. A loop around it makes text: *predict,
+# choose, append*, again and again. The obvious choice is the likeliest token. That is **greedy search**:
 
 
 # %%
@@ -88,13 +86,14 @@ def greedy(logits, ids):
 print(decode(write("Once upon a time", greedy)))
 
 # %% [markdown]
-# It goes in circles. We need a number for that. Of all runs of $n$ consecutive tokens, what share is distinct? On paper:
-# *a b a b a* has four pairs, *ab*, *ba*, *ab*, *ba*, and two of them are different. Its distinct-2 is $2 / 4 = 0.5$.
+# It goes in circles. We need a number for that. Of all runs of $n$ consecutive tokens, what fraction is different? On
+# paper: *a b a b a* has four pairs, *ab*, *ba*, *ab*, *ba*, and two of them are different. Its distinct-2 is
+# $2 / 4 = 0.5$.
 #
 # $$\text{distinct-}n = \frac{\text{different runs of } n \text{ tokens}}{\text{all runs of } n \text{ tokens}}$$
 #
-# (After Li et al. 2016, who divide by the number of tokens.) A text that never repeats itself has 1. For comparison,
-# the beginning of *Alice's Adventures in Wonderland*, which a human wrote:
+# (After Li et al. 2016, who divide by the number of tokens.) A text that never repeats itself has 1. Measure it for four
+# beginnings, and for a text that a human wrote, the beginning of *Alice's Adventures in Wonderland*:
 
 
 # %%
@@ -103,19 +102,9 @@ bank, and of having nothing to do: once or twice she had peeped into
 the book her sister was reading, but it had no pictures or
 conversations in it, “and what is the use of a book,” thought Alice
 “without pictures or conversations?”
-
-So she was considering in her own mind (as well as she could, for the
-hot day made her feel very sleepy and stupid), whether the pleasure of
-making a daisy-chain would be worth the trouble of getting up and
-picking the daisies, when suddenly a White Rabbit with pink eyes ran
-close by her.
 """
 
-# %% [markdown]
-# As a function, and for four beginnings:
 
-
-# %%
 def distinct(texts, n=4):  # texts: lists of tokens
     runs = [tuple(ids[i : i + n]) for ids in texts for i in range(len(ids) - n + 1)]
     return len(set(runs)) / len(runs)
@@ -127,14 +116,13 @@ for prompt in ("Once upon a time", "“I don’t know,” said", "The Queen", "A
 print(f"human {'':28} distinct-4: {distinct([encode(HUMAN)]):.0%}")
 
 # %% [markdown]
-# Some prompts get stuck at once, others later. You might blame the model's size. But the same happens to models a
-# thousand times larger (Holtzman et al. 2020). It is the *choice* that is wrong. This lesson is about better ones.
+# You might blame the model's size. But the same happens to models a thousand times larger (Holtzman et al. 2020). What
+# is wrong is the *choice*.
 
 # %% [markdown]
 # ## 2 The idea in one picture
 #
-# We have a loop that always takes the top token. Here is another way: *draw* the token, each with its own probability.
-# The frame shows which was drawn. One token that is not the likeliest, and the whole text takes another course.
+# Do not take the top token: *draw* one, each with its own probability.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -152,6 +140,10 @@ def draw(logits, ids):
 drawn = decode(write("Alice was", draw, new=10))
 print(drawn)
 
+# %% [markdown]
+# In the picture, each column is one step, and a frame marks the token that was drawn. One token that is not the likeliest
+# sends the whole text on another course:
+
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 columns = []
 for p, chosen in steps:
@@ -159,22 +151,26 @@ for p, chosen in steps:
     columns.append(({name(id): p[id].item() for id in shown}, name(chosen)))
 figures.choices(
     columns, title="Drawn, not always the likeliest",
-    alt="Ten columns, one per step. Each lists the four likeliest next tokens with their "
-    "probabilities, and the drawn one in a frame, which is sometimes not among the four. "
-    "Together: " + drawn,
+    alt="Ten columns, one per step: the four likeliest next tokens with their probabilities, and the drawn one in a frame, "
+    "which is sometimes not among the four. Together: " + drawn,
 )
 
 # %% [markdown]
 # ## 3 Choosing: every sampler in a few lines
 #
-# Drawing from the model's own distribution is called **pure sampling**. It cannot get stuck. That picture was a lucky
-# one, though. Here are two more, and the reason: each of the thousand tokens has a small probability, even the absurd
-# ones. Add up what lies outside the twenty likeliest, at each position of the human text:
+# Drawing from the model's own distribution is called **pure sampling**. It hardly ever goes in circles. That picture
+# was a lucky one, though. Here are two other texts:
 
 # %% tags=["nbval-ignore-output"]
 for seed in (1, 2):  # the same seed draws the same numbers: the same text
     torch.manual_seed(seed)
     print(decode(write("Alice was", draw, new=50)), end="\n\n")
+
+# %% [markdown]
+# They make no sense, and some of their words don't exist. The reason: each of the thousand tokens has a small
+# probability, even the absurd ones. Add up what is outside the twenty likeliest, at each position of the human text:
+
+# %% tags=["nbval-ignore-output"]
 ids = torch.tensor([encode(HUMAN)[:context]])  # (1, n)
 with torch.no_grad():
     best = model(ids).logits[0, :-1].softmax(dim=-1).topk(20)  # (n - 1, 20) each
@@ -184,31 +180,28 @@ print(f"{tail:.0%} of the probability lies outside the 20 likeliest tokens;")
 print(f"of the tokens that the human wrote, {by_human:.0%} are from there")
 
 # %% [markdown]
-# A person goes there as often, but picks the rare one that fits. The dice do not. And one absurd token is enough,
-# because the model goes on from it. So most samplers below do the same kind of thing: they change the logits $z$ before
-# the softmax, so that this **tail** gets less. We watch each of them on one real distribution, *Alice was*: its eleven
-# likeliest tokens, and all others in a last row.
-
-# %%
-z = next_logits("Alice was")  # (vocab,)
-
-# %% [markdown]
+# A person goes there about as often, but picks a rare token that fits. Dice do not. And one absurd token is enough,
+# because the model goes on from it. So most samplers below change the logits $z$ before the softmax, so that this
+# **tail** gets less. We watch each of them on one real distribution, that of *Alice was*.
+#
 # ### 3.1 Temperature
 #
-# Two tokens have the logits 2 and 1. Their probabilities have the ratio $e^{2 - 1} = 2.7$. Divide both logits by 0.5: now
-# they are 4 and 2, and the ratio is $e^2 = 7.4$. Divide by 2 instead: $e^{0.5} = 1.6$. In general, divide all logits by a
-# **temperature** $T > 0$:
+# Two tokens have the logits 2 and 1. Their probabilities have the ratio $e^{2 - 1} = 2.7$. Divide both logits by 0.5:
+# now they are 4 and 2, and the ratio is $e^2 = 7.4$. Divide by 2 instead: $e^{0.5} = 1.6$. In general, divide all
+# logits by a **temperature** $T > 0$:
 #
 # $$p_i = \frac{e^{z_i / T}}{\sum_j e^{z_j / T}} \qquad\qquad \frac{p_i}{p_j} = e^{(z_i - z_j)/T}$$
 #
-# As $T \to 0$, for a likelier against a less likely token the exponent goes to infinity: the best takes everything, and we
-# have greedy search. As $T \to \infty$, it goes to 0: all ratios go to 1, and each of the $V$ tokens gets $1/V$. At $T = 1$
+# As $T \to 0$, the exponent goes to infinity for the likelier of two tokens: the best takes everything, and we have
+# greedy search. As $T \to \infty$, it goes to 0: all ratios go to 1, and each of the $V$ tokens gets $1/V$. At $T = 1$
 # nothing changes.
 #
-# The name is from physics. A molecule that can be in states of energy $E_i$ is in state $i$ with a probability
-# proportional to $e^{-E_i / kT}$ (Boltzmann's distribution; $k$ is a constant). Put $z_i = -E_i$, choose units in
-# which $k = 1$, and it is our formula. (Ackley, Hinton and Sejnowski took the word over in 1985, for the Boltzmann
-# machine.)
+# <details><summary>Why is it called a temperature?</summary>
+#
+# A molecule that can be in states of energy $E_i$ is in state $i$ with a probability proportional to $e^{-E_i / kT}$
+# (Boltzmann's distribution; $k$ is a constant). Put $z_i = -E_i$, choose units in which $k = 1$, and it is our formula.
+#
+# </details>
 
 
 # %%
@@ -216,13 +209,11 @@ def temperature(logits, T):  # (..., vocab)
     return logits / T
 
 
-for T in (0.01, 1.0, 100.0, 1e6):
-    p = temperature(z, T).softmax(dim=-1)  # (vocab,)
-    print(f"T = {T:<9g} largest {p.max():.5f}   smallest {p.min():.1e}")
-print(f"1 / V = {1 / V:.5f}")
+z = next_logits("Alice was")  # (vocab,)
 
 # %% [markdown]
-# In between lie the temperatures that people use. The gray bars are the model's own:
+# Here are three temperatures on the eleven likeliest tokens, gray before and blue after. The last row adds up all the
+# others:
 
 # %% jupyter={"source_hidden": true}
 def panel(before, after, shown=11):  # logits (vocab,) each
@@ -235,21 +226,24 @@ def panel(before, after, shown=11):  # logits (vocab,) each
 
 figures.candidates(
     {f"T = {T:g}": panel(z, temperature(z, T)) for T in (0.5, 0.8, 1.5)},
-    title="A low temperature sharpens, a high one feeds the tail",
-    alt="Three panels with the same twelve rows. At T = 0.5 the first tokens gain, and all "
-    "others together fall from 0.64 to 0.2; at 0.8 a little of that; at T = 1.5 the row of "
-    "others rises to 0.82.",
+    title="A low temperature sharpens, a high one feeds the tail", rest=True,
+    alt="Three panels with the same twelve rows. At T = 0.5 the first tokens gain, and all others together fall from 0.64 "
+    "to 0.20; at 0.8 to 0.51; at T = 1.5 the row of others rises to 0.82.",
 )
 
 # %% [markdown]
-# How open is the choice? The **entropy** $H = -\sum_i p_i \ln p_i$ says it in one number: 0 when it is fixed, $\ln V$
-# when all tokens are equal. (It is the cross-entropy of lesson 10 when the tokens are drawn from $p$ itself.)
+# How open is the choice? The **entropy** $H = -\sum_i p_i \ln p_i$ says it in one number: 0 when only one token is
+# possible, $\ln V$ when all are equally likely. For the probabilities ½, ¼, ¼ it is ½ · 0.69 + ¼ · 1.39 + ¼ · 1.39 =
+# 1.04 nats. (It is the cross-entropy of lesson 10 when the tokens are drawn from $p$ itself.)
 
 # %% jupyter={"source_hidden": true}
 predict(
     "entropy-and-temperature", "You raise the temperature. What happens to the entropy?",
     "it rises for some prompts, and falls for others", "it never falls", "it rises up to T = 1, then falls",
 )
+
+# %% [markdown]
+# As a function, on ½, ¼, ¼ and then after two prompts:
 
 
 # %%
@@ -258,18 +252,16 @@ def entropy(logits):  # (..., vocab)
     return -torch.special.xlogy(p, p).sum(dim=-1)  # (...,); xlogy: 0 · ln 0 is 0
 
 
+print(f"{entropy(torch.tensor([0.5, 0.25, 0.25]).log()):.2f} nats")
 flat, peaked = next_logits("Alice was"), next_logits("The March")  # (vocab,) each
-for T in (0.3, 0.5, 0.7, 1.0, 1.5, 3.0):
-    both = [entropy(temperature(logits, T)).item() for logits in (flat, peaked)]
-    print(f"T = {T}: after Alice was {both[0]:.2f} nats, after The March {both[1]:.2f}")
-predicted("entropy-and-temperature", "it never falls")
+
+# %% [markdown]
+# Now raise the temperature from 0.1 to 10:
 
 # %% jupyter={"source_hidden": true}
 grid = torch.logspace(-1, 1, 41)  # (41,)
-curves = {
-    label: (grid.tolist(), [entropy(temperature(logits, T)).item() for T in grid])
-    for label, logits in (("Alice was …", flat), ("The March …", peaked))
-}
+curves = {f"{prompt} …": (grid.tolist(), [entropy(temperature(logits, T)).item() for T in grid])
+          for prompt, logits in (("Alice was", flat), ("The March", peaked))}
 plots.lines(
     curves | {"ln V": ([0.1, 10], [math.log(V)] * 2)}, xscale="log", dashed=["ln V"],
     title="Entropy rises with temperature", xlabel="temperature T", ylabel="entropy (nats)",
@@ -277,9 +269,23 @@ plots.lines(
     "near ln V = 6.9. The prompt The March stays near 0 much longer.",
 )
 
+# %% jupyter={"source_hidden": true}
+predicted("entropy-and-temperature", "it never falls")
+
 # %% [markdown]
-# Is that a law? Yes, and physics knows it as well. It takes four small steps. They are easier with $\beta = 1/T$, so that
-# $p_i = e^{\beta z_i} / Z$ with $Z = \sum_j e^{\beta z_j}$.
+# Both rise all the way. After *The March* the entropy stays low much longer: the model has read about the March Hare.
+# Remember the two distributions, one **flat**, one **peaked**.
+#
+# Is the rise a law? Yes, and it is known in physics as well. With $\text{Var}(z)$, the variance of the logits when the
+# tokens are drawn from $p$, the slope is
+#
+# $$\frac{dH}{dT} = \frac{\text{Var}(z)}{T^3} \ge 0,$$
+#
+# and as a variance is never negative, the entropy never falls.
+#
+# <details><summary>Second reading: the proof, in four small steps</summary>
+#
+# They are easier with $\beta = 1/T$, so that $p_i = e^{\beta z_i} / Z$ with $Z = \sum_j e^{\beta z_j}$.
 #
 # 1. *Put the logarithm in.* $\ln p_i = \beta z_i - \ln Z$. So $H = -\sum_i p_i (\beta z_i - \ln Z) =
 #    \ln Z - \beta \overline z$, where $\overline z = \sum_i p_i z_i$ is the mean logit.
@@ -289,33 +295,14 @@ plots.lines(
 #    $\frac{d p_i}{d\beta} = p_i (z_i - \overline z)$. So $\frac{d \overline z}{d\beta} = \sum_i p_i (z_i -
 #    \overline z) z_i = \overline{z^2} - \overline z^2 = \text{Var}(z)$, the variance of the logits under $p$.
 # 4. *Together.* By the product rule $\frac{dH}{d\beta} = \overline z - \overline z - \beta\,\text{Var}(z) =
-#    -\beta\,\text{Var}(z)$, and as $\frac{d\beta}{dT} = -\frac{1}{T^2}$,
+#    -\beta\,\text{Var}(z)$, and $\frac{d\beta}{dT} = -\frac{1}{T^2}$. Multiply the two.
 #
-# $$\frac{dH}{dT} = \frac{\text{Var}(z)}{T^3} \ge 0.$$
-#
-# A variance is never negative, so the entropy never falls. Autograd knows no such formula. Does it agree?
-
-# %%
-for T in (0.5, 1.0, 2.0):
-    t = torch.tensor(T, requires_grad=True)
-    entropy(temperature(z, t)).backward()
-    p = temperature(z, T).softmax(dim=-1)  # (vocab,)
-    variance = (p * (z - (p * z).sum()).square()).sum()
-    print(f"T = {T}: autograd {t.grad:.3f}, Var(z) / T³ = {variance / T**3:.3f}")
-
-# %% [markdown]
-# It does. After *The March* the entropy stays low much longer: the model has read about the March Hare. Remember the
-# two prompts, one **flat**, one **peaked**.
+# </details>
 #
 # ### 3.2 Top-k and top-p
 #
-# Temperature never sets a token to 0. **Top-k** does (Fan et al. 2018): keep the $k$ likeliest, forget the others. A logit
-# of $-\infty$ is a probability of 0, and the softmax shares out the rest.
-#
-# **Top-p**, or **nucleus sampling** (Holtzman et al. 2020, §3.1), does not fix the *number* of tokens but what they have
-# together. On paper, with $p = 0.7$: 0.5, 0.25, 0.15, 0.1. The first has 0.5, too little; the first two have 0.75, enough.
-# The token that crosses $p$ **stays**. So ask, for each token, how much the likelier ones have *before* it: 0, 0.5, 0.75,
-# 0.9. Where that is below $p$, the token is needed.
+# Temperature never sets a token to 0. **Top-k** does (Fan et al. 2018): keep the $k$ likeliest, forget the others. A
+# logit of $-\infty$ is a probability of 0, and the softmax makes the rest add up to 1:
 
 
 # %%
@@ -324,23 +311,43 @@ def top_k(logits, k):  # (..., vocab)
     return logits.masked_fill(logits < least, -torch.inf)
 
 
-def top_p(logits, p):  # (..., vocab)
-    share, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
-    before = share.cumsum(dim=-1) - share  # (..., vocab): what likelier ones have
-    out = torch.empty_like(before).scatter(-1, order, (before >= p).float())
-    return logits.masked_fill(out.bool(), -torch.inf)
-
-
 example = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()  # (vocab,)
+print([round(q, 2) for q in top_k(example, 2).softmax(dim=-1).tolist()])
+
+# %% [markdown]
+# **Top-p**, or **nucleus sampling** (Holtzman et al. 2020, §3.1), does not fix the *number* of tokens, but the
+# probability that they have together. On paper, with $p = 0.7$: 0.5, 0.25, 0.15, 0.1. The first has 0.5, which is not
+# enough; the first two have 0.75. The token that crosses $p$ **stays**. So ask, for each token, how much the likelier
+# ones have *before* it: 0, 0.5, 0.75, 0.9. Where that is below $p$, the token is needed. For this we sort; `scatter`
+# then puts each answer back where its token is in the vocabulary.
+
+
+# %%
+def top_p(logits, p):  # (..., vocab)
+    probs, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
+    before = probs.cumsum(dim=-1) - probs  # (..., vocab): what likelier ones have
+    needed = torch.zeros_like(before).scatter(-1, order, (before < p).float())
+    return logits.masked_fill(needed == 0, -torch.inf)
+
+
 for p in (0.4, 0.7, 0.8):
     kept = top_p(example, p).softmax(dim=-1).tolist()
     print(f"p = {p}:", [round(q, 2) for q in kept])
 
 # %% [markdown]
-# Even $p = 0.4$ keeps one token, the one with 0.5. A rule that keeps only what lies *within* $p$ would keep none, and
-# divide 0 by 0.
+# Even $p = 0.4$ keeps one token, the one with 0.5. **Break it**: a tempting rule keeps only what lies *within* $p$.
+
+# %%
+probs = torch.tensor([0.5, 0.25, 0.15, 0.1])  # (vocab,): likeliest first
+for p in (0.4, 0.7):
+    within = probs * (probs.cumsum(dim=-1) <= p)  # (vocab,)
+    print(f"within p = {p}:", (within / within.sum()).tolist())
+
+# %% [markdown]
+# With 0.7 it keeps too little, one token that has only 0.5. With 0.4 it keeps nothing, and divides 0 by 0. So it fails
+# wherever the model is surer of one token than $p$.
 #
-# When is top-k wrong? Put both rules on the two real distributions. How many tokens would you keep in each?
+# When is top-k wrong? Try both rules on the two real distributions. How many tokens would you keep in each?
 
 # %%
 for kind, logits in (("flat", flat), ("peaked", peaked)):
@@ -351,14 +358,16 @@ for kind, logits in (("flat", flat), ("peaked", peaked)):
         print(f"{kind:6} {rule:9} keeps {len(kept):2}, together {kept.sum():.0%};",
               f"the rarest {kept.min():.1%}")
 
+# %% [markdown]
+# The curves add up the probabilities, likeliest first. A nucleus ends where its curve crosses $p$:
+
 # %% jupyter={"source_hidden": true}
 figures.nucleus(
     {f"{label} …": logits.softmax(dim=-1).sort(descending=True).values.tolist()
      for label, logits in (("Alice was", flat), ("The March", peaked))},
     0.8, title="The nucleus: where the curve crosses p",
-    alt="Probability of the likeliest tokens together, against their number, for two prompts. "
-    "After The March the first token alone is above 0.8. After Alice was the curve rises slowly "
-    f"and crosses 0.8 at {top_p(flat, 0.8).isfinite().sum()} tokens.",
+    alt="Probability of the likeliest tokens together, against their number. After The March the first token alone is above "
+    f"0.8. After Alice was the curve rises slowly and crosses 0.8 at {top_p(flat, 0.8).isfinite().sum()} tokens.",
 )
 
 # %% [markdown]
@@ -369,14 +378,16 @@ figures.nucleus(
 #
 # ### 3.3 Min-p, and the order of it all
 #
-# Top-p has a weakness of its own: at a high temperature the tail is fat, and the nucleus must reach far into it. **Min-p**
-# (Nguyen et al. 2024) compares with the best token instead: keep what has at least $p_\text{min}$ times *its* probability.
+# Top-p has a weakness as well: at a high temperature the tail is fat, and the nucleus must reach far into it.
+# **Min-p** (Nguyen et al. 2024) compares with the best token instead: keep what has at least $p_\text{min}$ times *its*
+# probability. On paper, with 0.5, 0.25, 0.15, 0.1 and $p_\text{min} = 0.4$, the limit is $0.4 \cdot 0.5 = 0.2$, and two
+# tokens stay.
 
 
 # %%
 def min_p(logits, p):  # (..., vocab)
-    share = logits.softmax(dim=-1)  # (..., vocab)
-    return logits.masked_fill(share < p * share.amax(dim=-1, keepdim=True), -torch.inf)
+    probs = logits.softmax(dim=-1)  # (..., vocab)
+    return logits.masked_fill(probs < p * probs.amax(dim=-1, keepdim=True), -torch.inf)
 
 
 for kind, logits in (("flat", flat), ("peaked", peaked)):
@@ -385,20 +396,25 @@ for kind, logits in (("flat", flat), ("peaked", peaked)):
         nucleus, near = top_p(warm, 0.8).isfinite(), min_p(warm, 0.1).isfinite()
         print(f"{kind:6} at T = {T}: top-p 0.8 keeps {nucleus.sum():3},",
               f"min-p 0.1 keeps {near.sum():2}")
+
+# %% [markdown]
+# On the peaked one, at T = 1.5, the nucleus has grown from one token to two hundred; min-p still keeps the one.
+#
+# Several changes can be combined. Does their **order** matter?
+
+# %%
 orders = {"temperature, then top-p": top_p(temperature(flat, 1.5), 0.8),
           "top-p, then temperature": temperature(top_p(flat, 0.8), 1.5)}
 for label, logits in orders.items():
     print(f"{label} keeps {logits.isfinite().sum()}, entropy {entropy(logits):.2f}")
 
 # %% [markdown]
-# On the peaked one, at T = 1.5, the nucleus has grown from one token to two hundred; min-p still keeps the one.
+# It does. In `transformers` and in our library the temperature comes first, and the filters see the warmed
+# distribution. llama.cpp, unless told otherwise, filters first. So the same temperature and the same $p$ mean different
+# things in the two.
 #
-# The last two lines: **order matters**. In `transformers` and in our library the temperature comes first, and the filters
-# see the warmed distribution. llama.cpp, unless told otherwise, filters first. So the same temperature and the same $p$
-# mean different things in the two.
-#
-# Here are all four dials at once, in both orders, on the same two distributions. Can you set them so that about ten tokens
-# stay after *Alice was*, and only one after *The March*? (If you see no dials, run the cell.)
+# Here are all four dials at once, in both orders, on the same two distributions. Can you set them so that about ten
+# tokens stay after *Alice was*, and only one after *The March*? (If you see no dials, run the cell.)
 
 # %%
 names = [name(id) for id in range(V)]
@@ -414,9 +430,9 @@ explore.sampling({"Alice was": flat, "The March": peaked}, names)
 # %% [markdown]
 # ### 3.4 Three penalties, and a trap
 #
-# Another idea: lower only what has already been written. Keskar et al. (2019, §4.1) divide the logits of such tokens by a
-# **repetition penalty** of about 1.2. There is a trap. Logits have a sign: divide −5 by 1.2, and it becomes −4.2, *likelier*
-# than before. So a negative logit has to be multiplied.
+# Another idea: lower only what has already been written. Keskar et al. (2019, §4.1) divide the logits of such tokens by
+# a **repetition penalty** of about 1.2. There is a trap. Logits have a sign: divide −5 by 1.2, and it becomes −4.2,
+# *likelier* than before. So a negative logit has to be multiplied.
 
 
 # %%
@@ -427,21 +443,23 @@ def penalize(logits, ids, penalty):  # (vocab,); ids: the text so far
     return torch.where(seen, lower, logits)
 
 
-z, ids = next_logits(HUMAN), torch.tensor(encode(HUMAN)).unique()  # (vocab,), (seen,)
+z, ids = next_logits(HUMAN), torch.tensor(encode(HUMAN))  # (vocab,), (length,)
 right, wrong = penalize(z, ids, 1.5), z / 1.5  # wrong: just divided
-order = ids[z[ids].argsort(descending=True)]  # (seen,): the likeliest first
-for id in order[[0, 1, -2, -1]].tolist():
-    print(f"{name(id):5} logit {z[id]:5.1f}   penalized {right[id]:5.1f}", end="   ")
+for at in (z[ids].argmax(), z[ids].argmin()):  # of the tokens seen
+    id = ids[at].item()
+    print(f"{name(id):5} logit {z[id]:5.1f}, penalized {right[id]:5.1f}", end="; ")
     print(f"just divided {wrong[id]:5.1f}")
 
 # %% [markdown]
-# The sign is a problem only because logits have no zero point of their own: add 10 to all of them, and the softmax is
-# the same, but this penalty is not. *Subtracting* has no such trap. That is what OpenAI's two penalties do, with $c_i$
-# for how often token $i$ has been written:
+# The sign is a problem only because the zero of logits means nothing: add 10 to all of them, and the softmax is the
+# same, but this penalty is not. *Subtracting* has no such trap. That is what OpenAI's two penalties do, where $c_i$
+# says how often token $i$ has been written, and $[c_i > 0]$ is 1 if it has been and 0 if not:
 #
 # $$z_i \leftarrow z_i - \text{presence} \cdot [c_i > 0] - \text{frequency} \cdot c_i$$
 #
-# The **presence penalty** asks whether a token was there, the **frequency penalty** how often.
+# The **presence penalty** asks whether a token was there, the **frequency penalty** how often. With the penalties 1 and
+# 0.2, the logit 3 of a token that was written twice becomes $3 - 1 - 0.4 = 1.6$. How much probability moves to other
+# tokens (half the sum of all changes) if we first add 10 to all logits?
 
 
 # %%
@@ -450,44 +468,40 @@ def penalize_counts(logits, ids, presence=0.0, frequency=0.0):  # (vocab,)
     return logits - presence * (counts > 0) - frequency * counts
 
 
-written = torch.tensor(encode(HUMAN))  # (length,)
-for label, change in (
-    ("repetition 1.5", lambda z: penalize(z, written, 1.5)),
-    ("presence 1", lambda z: penalize_counts(z, written, presence=1.0)),
-    ("frequency 0.2", lambda z: penalize_counts(z, written, frequency=0.2)),
-):
-    one, two = change(z).softmax(dim=-1), change(z + 10).softmax(dim=-1)  # (vocab,)
+ways = {"repetition": (penalize, {"penalty": 1.5}),
+        "presence": (penalize_counts, {"presence": 1.0}),
+        "frequency": (penalize_counts, {"frequency": 0.2})}
+for way, (change, options) in ways.items():
+    one, two = (change(z + add, ids, **options).softmax(dim=-1) for add in (0, 10))
     moved = (one - two).abs().sum() / 2
-    print(f"{label:15} moves {moved:.0%} when 10 is added to all logits")
+    print(f"{way:10} moves {moved:.0%} when 10 is added to all logits")
 
 # %% [markdown]
 # All three are blunt tools: a text *needs* its commas and its *the* again and again, and no penalty cares how long ago
-# they were used. But they do get greedy search out of its circles.
+# they were used.
 #
-# Five samplers on one distribution, that of *Alice was* after the human text. The penalty leaves words that have not
-# occurred yet alone:
+# Five samplers on one distribution, that of *Then she* after the human text. Three of them cut, each at another place;
+# the temperature cuts nothing. The penalty leaves little of *was*, *had* and *thought*, which the text has used, so all
+# others together rise:
 
 # %% jupyter={"source_hidden": true}
-text = HUMAN + "Alice was"
+text = HUMAN + "Then she"
 z, ids = next_logits(text), torch.tensor(encode(text))  # (vocab,), (length,)
+after = {"temperature 0.7": temperature(z, 0.7), "top-k 3": top_k(z, 3), "top-p 0.4": top_p(z, 0.4),
+         "min-p 0.5": min_p(z, 0.5), "penalty 1.5": penalize(z, ids, 1.5)}
+panels = {label: panel(z, changed) for label, changed in after.items()}
+left = {label: (sum(q > 0 for q in shares[:-1]), f"{shares[-1]:.0%}") for label, (_, _, shares) in panels.items()}
 figures.candidates(
-    {
-        "temperature 0.7": panel(z, temperature(z, 0.7)),
-        "top-k 5": panel(z, top_k(z, 5)),
-        "top-p 0.6": panel(z, top_p(z, 0.6)),
-        "min-p 0.3": panel(z, min_p(z, 0.3)),
-        "penalty 1.5": panel(z, penalize(z, ids, 1.5)),
-    },
-    title="Five ways to change one distribution", width=11,
-    alt="Five panels with the same twelve rows. Temperature 0.7 raises the first tokens a "
-    "little. Top-k, top-p and min-p cut the list off at different places. The penalty lowers "
-    "tokens that stood in the text and raises the others.",
+    panels, title="Three cut, each elsewhere; the penalty lowers what was said", width=11, rest=True,
+    alt="Five panels with the same twelve rows: how many of the eleven likeliest tokens are left, and the share of all "
+    "others. " + "; ".join(f"{label}: {count}, {others}" for label, (count, others) in left.items())
+    + ". The penalty leaves nearly nothing of was, had and thought.",
 )
 
 # %% [markdown]
 # ### 3.5 All together, and read all ten
 #
-# A way to choose is a chain of such changes, and then the dice:
+# A complete sampler is a chain of such changes, and then the dice:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -503,13 +517,10 @@ def sampler(*changes, seed=0):
     return choose
 
 
-hot = sampler(lambda z: temperature(z, 1.5), lambda z: min_p(z, 0.2))
-print(decode(write("Alice was", hot, new=40)))
-
 # %% [markdown]
-# When GPT-2 came out, a text about a herd of English-speaking unicorns circulated widely. Above it, in small print, was
-# *machine-written, 10 tries*. Someone had picked one. That was no lie; it was stated. But if you see one text, you see the
-# best of ten. So whenever you look at a model's texts: draw ten, and read all ten.
+# When GPT-2 came out, a text about English-speaking unicorns circulated widely. Above it, in small print, was
+# *machine-written, 10 tries*: someone had picked one. So whenever you judge a model's texts, draw ten, and read all
+# ten.
 
 # %% tags=["nbval-ignore-output"]
 for seed in range(10):
@@ -517,62 +528,65 @@ for seed in range(10):
     print(f"--- {seed}\n{decode(ten)}\n")
 
 # %% [markdown]
-# Which one would you show? And how many of the ten would you be ashamed of? The second number is the better description
-# of the model. *The best of ten is an advertisement; all ten are a measurement.*
+# Which one would you show? *The best of ten is an advertisement; all ten are a measurement.*
 
 # %% [markdown]
 # ## 4 Likelier is not better
 #
-# We have drawn. Now search instead: if greedy is bad because it never looks ahead, is a better **search** better? **Beam
-# search** (lesson 09) keeps the best few beginnings, lengthens each by every token, and keeps the best few again. Here are
-# three steps with two beams, after *There was*. Greedy takes *no*, the likeliest token; the likelier *path* begins with
-# another one. (Each arrow has the token's probability, each box the product so far.)
-
-# %% jupyter={"source_hidden": true}
-prompt, kept, levels = encode("There was"), [(1.0, [])], []
-for _ in range(3):
-    grown = []
-    for old, (product, ids) in enumerate(kept):
-        with torch.no_grad():
-            p = model(torch.tensor([prompt + ids])).logits[0, -1].softmax(dim=-1)  # (vocab,)
-        grown += [(product * p[id].item(), ids + [id], old, p[id].item())
-                  for id in p.topk(2).indices.tolist()]
-    levels.append([(old, name(ids[-1]), round(p, 2)) for _, ids, old, p in grown])
-    kept = [(product, ids) for product, ids, _, _ in sorted(grown, reverse=True)[:2]]
-ids = write("There was", greedy, new=3)
-with torch.no_grad():
-    p = model(torch.tensor([ids])).logits[0].softmax(dim=-1)  # (length, vocab)
-by_greedy = math.prod(p[-4 + i, ids[-3 + i]].item() for i in range(3))
-figures.beams(
-    levels, 2, root="There\nwas",
-    title=f"Two beams find a path with {kept[0][0]:.3f}; greedy's has {by_greedy:.3f}",
-    alt="A tree from left to right, three steps. " + " Step: ".join(
-        ", ".join(f"{token} {p}" for _, token, p in level) for level in levels)
-    + f". The likeliest path is {decode(kept[0][1])!r} with {kept[0][0]:.4f}.",
-)
-
-
-# %% [markdown]
-# The loop in full; `total` has a score for each beam and token:
+# We have drawn. Now search instead: if greedy is bad because it never looks ahead, is a better **search** better?
+# **Beam search** (lesson 09) keeps the best few beginnings, lengthens each by every token, and keeps the best few
+# again. On paper, with a vocabulary of three tokens, and two beams that have 0.5 and 0.4 so far:
+#
+# | | token 0 | token 1 | token 2 |
+# | --- | --- | --- | --- |
+# | beam 0 | 0.5 · 0.6 = **0.30** | 0.5 · 0.3 = 0.15 | 0.5 · 0.1 = 0.05 |
+# | beam 1 | 0.4 · 0.1 = 0.04 | 0.4 · 0.8 = **0.32** | 0.4 · 0.1 = 0.04 |
+#
+# Write the table as one row (`flatten`): 0.30, 0.15, 0.05, 0.04, 0.32, 0.04. Its two best are at the indices 4 and 0.
+# With a vocabulary of $V = 3$, index 4 is beam $4 // 3 = 1$ and token $4 \bmod 3 = 1$. In the code `total` is this
+# table, with logarithms:
 
 
 # %%
 @torch.no_grad()
 def beam(prompt, beams, new=60):
-    going = [(0.0, encode(prompt))]  # (sum of log p, tokens)
+    """The best texts as (sum of log p, tokens), the likeliest first."""
+    going = [(0.0, encode(prompt))]
     for _ in range(new):
         batch = torch.tensor([ids for _, ids in going])  # (beam, length)
         log_p = model(batch).logits[:, -1].log_softmax(dim=-1)  # (beam, vocab)
         total = torch.tensor([score for score, _ in going])[:, None] + log_p
         best = total.flatten().topk(beams)  # (beams,): over all beams and tokens
-        places = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        going = [(score, [*going[place // V][1], place % V]) for score, place in places]
-    return going[0][1]
+        kept = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        going = [(score, [*going[index // V][1], index % V]) for score, index in kept]
+    return going
 
 
 # %% [markdown]
-# Compare texts of 60 tokens by what the model itself thinks of them: the mean log-probability per token. The
-# *perplexity* of lesson 10 is $e$ to the minus that.
+# Here are three steps with two beams, after *There was*. Greedy takes *no*, the likeliest token; the likelier *path*
+# begins with another one. Each arrow has the token's probability, each box the product so far. The gray row at the top
+# is greedy's path, which both beams have left:
+
+# %% jupyter={"source_hidden": true}
+levels = []
+for step in range(3):
+    kept = torch.tensor([ids for _, ids in beam("There was", 2, new=step)])  # (beam, length)
+    with torch.no_grad():
+        p = model(kept).logits[:, -1].softmax(dim=-1)  # (beam, vocab)
+    levels.append([(old, name(id), p[old, id].item())
+                   for old in range(len(kept)) for id in p[old].topk(2).indices.tolist()])
+two, one, before = (beam("There was", beams, new)[0] for beams, new in ((2, 3), (1, 3), (1, 2)))
+levels[2].insert(0, (2, name(one[1][-1]), math.exp(one[0] - before[0])))  # greedy's third token, dropped
+both = [f"{decode(ids)!r} with {math.exp(score):.3f}" for score, ids in (two, one)]
+figures.beams(
+    levels, 2, root="There\nwas", decimals=3,
+    title=f"Two beams find a path with {math.exp(two[0]):.3f}; greedy's has {math.exp(one[0]):.3f}",
+    alt=f"A tree from left to right, three steps. The likeliest path is {both[0]}; greedy's, {both[1]}.",
+)
+
+# %% [markdown]
+# Compare texts of 60 tokens by what the model itself thinks of them: their mean log-probability per token. With a minus
+# sign, it is the exponent of $e$ in lesson 10's *perplexity*.
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -580,6 +594,9 @@ predict(
     "what a human wrote, in a book that it was trained on", "what greedy search finds",
     "what a wide beam finds",
 )
+
+# %% [markdown]
+# A function gives each token of a text the log-probability that the model gave it. Then the texts:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -593,7 +610,7 @@ def log_p_of(ids, start):  # the first `start` ids are the prompt
 
 start = len(encode("Alice was"))
 texts = {"greedy": write("Alice was", greedy, new=60)}
-texts |= {f"{beams} beams": beam("Alice was", beams) for beams in (4, 16)}
+texts |= {f"{beams} beams": beam("Alice was", beams)[0][1] for beams in (4, 16)}
 texts |= {
     "top-p 0.9": write("Alice was", sampler(lambda z: top_p(z, 0.9), seed=3), new=60),
     "pure sampling": write("Alice was", sampler(seed=3), new=60),
@@ -601,7 +618,7 @@ texts |= {
 }
 
 # %% [markdown]
-# Two numbers for each text: its perplexity, and how many of its runs of four are distinct.
+# Two numbers for each text: its perplexity, and what fraction of its runs of four are different.
 
 # %% tags=["nbval-ignore-output"]
 perplexity = {}
@@ -610,14 +627,12 @@ for way, ids in texts.items():
     print(f"{way:14} perplexity {perplexity[way]:5.1f}", end="   ")
     print(f"distinct-4 {distinct([ids[start:]]):4.0%}")
 print(f"\n16 beams:\n{decode(texts['16 beams'])}\n")
-expect("Perplexity of greedy", perplexity["greedy"], 4, 8)
-expect("Perplexity of 16 beams", perplexity["16 beams"], 2, 4)
 expect("Perplexity of the human text", perplexity["human"], 25, 45)
 predicted("likeliest-text", "what a wide beam finds")
 
 # %% [markdown]
-# The better the search, the likelier the text, and the more it repeats. What a human wrote is about ten times less
-# likely per token than what 16 beams found, although the model has learned from this very page. Where does the
+# Here, the better the search, the likelier the text, and the more it repeats. What a human wrote is about ten times
+# less likely per token than what 16 beams found, although the model has learned from this very page. Where does the
 # difference come from? Sort the tokens of each text by the probability that the model gave them (Holtzman et al. show
 # them in order, in figure 2).
 
@@ -627,39 +642,26 @@ plots.lines(
      for way in ("16 beams", "top-p 0.9", "human")},
     title="A person surprises, a beam does not", xlabel="the 60 tokens, least probable first",
     ylabel="probability the model gave it", yscale="log",
-    alt="Probability of each of 60 tokens, sorted, logarithmic. The line of the beam is "
-    "highest and never falls below about two percent. The human line begins below one in a "
-    "thousand and stays below the others nearly everywhere.",
+    alt="Probability of each of 60 tokens, sorted, logarithmic. The line of the beam is highest and never falls below about "
+    "two percent. The human line begins below one in a thousand and is nearly everywhere the lowest.",
 )
 
 # %% [markdown]
-# A person does not write what is most predictable: why say what the reader knows already? And for the circles there
-# is a plain reason as well: greedy search has no dice. Where the last tokens are the same as some time ago, the next one
-# is likely to be the same again. In large models something is added: they learn to copy, so that each repetition
-# makes the next one likelier (Holtzman et al., figure 4). Does ours? Say a sentence again and again, and ask how
-# likely it finds the last copy:
-
-# %%
-sentence = encode("The Gardener was looking at the old tower.\n")
-for times in range(1, 6):
-    p = log_p_of(sentence * times, len(sentence) * (times - 1) or 1).mean().exp()
-    print(f"copy {times}: {p:.2f} per token (geometric mean)")
-
-# %% [markdown]
-# No. The fifth copy surprises it as much as the first: this model has not learned to copy. Its circles are the plain
-# kind.
+# People do not write what is most predictable: why say what the reader already knows? The circles have a simple reason
+# as well: greedy search has no dice. Where the last tokens are the same as some time ago, the next one is likely to be
+# the same again. (Large models also learn to copy, so that each repetition makes the next one likelier: Holtzman et
+# al., figure 4.)
 #
-# In a translation the source decides nearly everything, and there a search is right. In open text there are many good
-# continuations, and the single likeliest one is like none of them. But do not turn the rule around. Pure sampling is
-# *as* unlikely as the human text, and yet it is not like it. The perplexity shows how surprising a text is, not
-# whether the surprise makes sense.
+# In a translation the source decides nearly everything, and there a search is right. Open text has many good
+# continuations, and the single likeliest text is not typical of them. But do not turn the rule around. Pure sampling is
+# *as* unlikely as the human text, and yet it is not like it. The perplexity shows how surprising a text is, not whether
+# the surprise makes sense.
 
 # %% [markdown]
 # ## 5 Quality against diversity, measured
 #
-# One text per sampler is an anecdote. We need many: 32 texts at once, from the same prompt. To be quick we let the
-# model keep what it has computed for the tokens before, in a *cache*. It changes nothing but the time; lesson 13 builds
-# it.
+# One text per sampler is an anecdote. We need many: 32 texts at once, from the same prompt. To save time, the model
+# keeps what it has computed for earlier tokens in a *cache* (lesson 13).
 
 
 # %%
@@ -667,11 +669,12 @@ for times in range(1, 6):
 def write_many(change, prompt="Alice was", count=32, new=60, seed=0):
     generator = torch.Generator().manual_seed(seed)
     cache, drawn = model.new_cache(context), []
-    news = torch.tensor([encode(prompt)] * count)  # (count, prompt)
+    latest = torch.tensor([encode(prompt)] * count)  # (count, prompt)
     for _ in range(new):
-        logits = model(news, cache=cache).logits[:, -1]  # (count, vocab)
-        news = torch.multinomial(change(logits).softmax(dim=-1), 1, generator=generator)
-        drawn.append(news)  # (count, 1)
+        logits = model(latest, cache=cache).logits[:, -1]  # (count, vocab)
+        p = change(logits).softmax(dim=-1)  # (count, vocab)
+        latest = torch.multinomial(p, 1, generator=generator)
+        drawn.append(latest)  # (count, 1)
     return torch.cat(drawn, dim=1)  # (count, new)
 
 
@@ -704,8 +707,8 @@ exist = statistics.mean(word in known for word in words(HUMAN))
 print(f"{len(known):,} words; of the human text's, {exist:.0%}")
 
 # %% [markdown]
-# (A text's first and last word may be cut in two, so they don't count.) The perplexity, and the dials, each turned in six
-# steps. At its last setting each does nothing: pure sampling.
+# (A text's first and last word may be cut in two, so they don't count.) The perplexity comes next, and three dials with
+# six settings each. At its last setting each does nothing: pure sampling.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -727,86 +730,80 @@ dials = {
 # Each dial, each setting, 32 texts; 576 texts in all. Which dial will be best?
 
 # %% tags=["nbval-ignore-output"]
-samples, measured = {}, {}
-settings = [(dial, value) for dial, (_, values) in dials.items() for value in values]
-for dial, value in progress(settings, "three dials, six settings each"):
-    turn = dials[dial][0]
-    drawn = write_many(lambda z: turn(z, value))
-    samples[dial, value] = drawn
-    judged = perplexity_of(drawn), distinct(drawn.tolist(), 3), real_words(drawn)
-    measured[dial, value] = judged
+measured = {}
 print("                  perplexity   distinct-3   real words")
-for (dial, value), (x, y, real) in measured.items():
-    print(f"{dial:12} {value:5g} {x:9.0f} {y:12.0%} {real:12.0%}")
-expect("Real words at T = 0.3", measured["temperature", 0.3][2], 0.95, 1)
+for dial, (turn, values) in dials.items():
+    for value in values:
+        drawn = write_many(lambda z: turn(z, value))
+        surprise, diversity = perplexity_of(drawn), distinct(drawn.tolist(), 3)
+        real = real_words(drawn)
+        measured[dial, value] = surprise, diversity, real
+        print(f"{dial:12} {value:5g} {surprise:9.0f} {diversity:12.0%} {real:12.0%}")
 expect("Real words at T = 1", measured["temperature", 1.0][2], 0.83, 0.93)
 
+# %% [markdown]
+# Draw diversity against perplexity, one curve for each dial. Further right is more surprising, further up more diverse:
+
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-roads = {
-    dial: ([measured[dial, value][0] for value in values],
-           [measured[dial, value][1] for value in values])
-    for dial, (_, values) in dials.items()
-}
+curves = {dial: tuple(zip(*(measured[dial, value][:2] for value in values), strict=True))
+          for dial, (_, values) in dials.items()}
 plots.lines(
-    roads, marker="o", width=7.6, height=4.2, mark=("human", perplexity["human"]),
+    curves, marker="o", width=7.6, height=4.2, mark=("human", perplexity["human"]),
     title="Three dials, one road", xlabel="perplexity (left: predictable)",
     ylabel="distinct-3 over 32 texts (up: diverse)",
-    alt="Three curves of distinct-3 against perplexity, for temperature, top-p and top-k. All "
-    "rise from the lower left, predictable and alike, to the upper right, diverse and "
-    "surprising. They nearly coincide, and end in one point, pure sampling. A vertical line "
+    alt="Three curves of distinct-3 against perplexity, for temperature, top-p and top-k. All rise from the lower left, "
+    "predictable and alike, to the upper right, and nearly coincide. They end in one point, pure sampling. A vertical line "
     "marks the perplexity of the human text, at the right.",
 )
 
 # %% [markdown]
-# The three curves nearly coincide: with the first judge, one dial is as good as another, and only its setting counts. The
-# second judge sees what you see when you read: the more diverse, the more words that don't exist, from one in fifty at
-# $T = 0.3$ to one in ten when nothing is cut. The human text surprises the model as much as pure sampling does, and its
-# words exist.
+# The three curves nearly coincide: with the first judge, one dial is as good as another, and only its setting counts.
+# The second judge sees what you see when you read: the more diverse, the more words that don't exist, from one in fifty
+# at $T = 0.3$ to one in ten when nothing is cut. The human text surprises the model even more than pure sampling does
+# (35 against 29), and nearly all of its words exist.
 #
-# Is one of the dials a little better? Before you believe a ranking, compare at the same perplexity, here near 13, and draw
-# other texts, with three seeds each:
+# Is one of the dials a little better? Before you believe a ranking, compare at similar perplexities, here 11 to 14, and
+# draw other texts, with three seeds each. The three numbers are perplexity, distinct-3 and real words:
 
 # %% tags=["nbval-ignore-output"]
-for label, change in {
-    "temperature 0.75": lambda z: temperature(z, 0.75),
-    "top-p 0.75": lambda z: top_p(z, 0.75),
-    "top-k 18": lambda z: top_k(z, 18),
-    "min-p 0.05": lambda z: min_p(z, 0.05),
-}.items():
-    print(f"{label:17}", end="")
+nearby = {"temperature": (temperature, 0.75), "top-p": (top_p, 0.75),
+          "top-k": (top_k, 18), "min-p": (min_p, 0.05)}
+for dial, (turn, value) in nearby.items():
+    print(f"{dial:11} {value:5g}", end="")
     for seed in (1, 2, 3):
-        drawn = write_many(change, seed=seed)
+        drawn = write_many(lambda z: turn(z, value), seed=seed)
         different, real = distinct(drawn.tolist(), 3), real_words(drawn)
         print(f"   {perplexity_of(drawn):.1f}, {different:.1%}, {real:.1%}", end="")
     print()
 
 # %% [markdown]
-# Between temperature, top-p and top-k the three numbers differ as they do between seeds: there is no ranking to believe.
-# Min-p is a little off the road: as diverse, with as many real words, at a perplexity that is lower by about one in every
-# seed. But the judge of that is the model, which likes a cut tail. The exercise goes on from here.
+# Temperature, top-p and top-k differ from one another about as much as seeds do, so don't rank them. Min-p
+# may be a little off the road: compared with the temperature it is as diverse, with as many real words, and its
+# perplexity is lower by 1 to 2 with each seed. But the judge of that is the model, which likes a cut tail. The exercise
+# goes on from here.
 #
 # The road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
-# diversity, while perplexity falls by half or more. Below that, the texts become more and more alike. Settings like
-# $T = 0.7$ or $p = 0.9$, which you will often meet, are near that bend. Measure both, quality and diversity, whenever you
-# compare samplers: each alone is easily won, by copying one good sentence or by rolling dice.
+# diversity, while the perplexity falls by half or more. Below that, the texts become more and more alike. Measure both,
+# quality and diversity, whenever you compare samplers. Either one alone is easily won, by copying one good sentence or
+# by rolling dice.
 
 # %% [markdown]
 # ## 6 When to stop, and what to show
 #
-# We can choose tokens; we can't yet end a text. A model can do that itself if texts in training ended with a special token.
-# This model's vocabulary has one. Of 3,840 positions in 64 of our texts, how likely is it at its best?
+# How does a text end? A model can end it itself if texts in training ended with a special token. This model's
+# vocabulary has one. How likely is it, at best, over the 3,840 positions in 64 texts?
 
 # %% tags=["nbval-ignore-output"]
-drawn = torch.cat([samples["temperature", 1.0], samples["top-p", 0.9]])  # (64, new)
+drawn = write_many(lambda z: z, count=64)  # (64, new): pure sampling
 with torch.no_grad():
     end = model(drawn).logits.softmax(dim=-1)[..., model.config.eos_id].max()
 print(f"{name(model.config.eos_id)}: at most {end:.0e}, in {drawn.numel():,} positions")
 
 # %% [markdown]
-# This model would practically never end by itself. So we must stop it, after a number of tokens or at a **stop string**,
-# such as the end of a line. A stop string need not be a token: it may begin inside one and end inside the next. So look
-# for it in the *text*, after each token. Here we open a quotation mark, and want one speech, up to the mark that closes
-# it. (We are lazy: we write all 60 tokens first, and then look after each.)
+# This model would practically never end a text by itself. So we must stop it, after a number of tokens or at a
+# **stop string**, such as the end of a line. A stop string need not be a token: it may begin inside one and end inside
+# the next. So look for it in the *text*, after each token. Here we open a quotation mark, and want one speech, up to
+# the mark that closes it. (To keep `write` as it is, we write all 60 tokens first, and then look after each.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -823,80 +820,52 @@ for seed in range(3):
     print(until("“Who are you?” said the Queen.\n\n“", "”", seed), end="\n---\n")
 
 # %% [markdown]
-# **Half characters.** Our model's tokens are whole characters or more. Most models' tokens are made of *bytes* (lesson
-# 01), and one character may be several tokens. Print such a text token by token, and rubbish appears in between. So decode
-# *all* tokens so far each time, and hold back what ends in the sign for a broken character, until the rest has come. With
-# GPT-2's vocabulary:
-
-# %%
-gpt2_files = shipped("glassllm-en").parents[1] / "gpt2-bpe"
-gpt2_bytes = BytePairEncoder.from_gpt2(
-    gpt2_files / "encoder.json", gpt2_files / "vocab.bpe"
-)
-
-
-def readable(ids, decode):
-    """The text piece by piece, whole characters only."""
-    shown = 0
-    for end in range(1, len(ids) + 1):
-        text = decode(ids[:end])
-        if end == len(ids) or not text.endswith("\N{REPLACEMENT CHARACTER}"):
-            yield text[shown:]
-            shown = len(text)
-
-
-ids = gpt2_bytes.encode("Tee für 3 € 🫖!")
-print([gpt2_bytes.decode([id]) for id in ids])
-print(list(readable(ids, gpt2_bytes.decode)))
+# **Half characters.** Our model's tokens are whole characters or more. Most models' tokens are made of *bytes*, and an
+# emoji may be two tokens, neither of which is a character (lesson 01). Print such a text token by token, and `�` appears
+# in between. So decode *all* tokens so far each time, and hold back what ends in `�` until the rest has come.
 
 # %% [markdown]
 # ## 7 Open the library
 #
-# `txlib.generation` has all this. You will recognize the filters. `Sampling` puts them in order, and `stream` is the loop,
-# with a cache, ends and seeds; look for predict, choose, append.
+# `txlib.generation` has all of this. `Sampling` puts the changes in order: penalties first, then the temperature, then
+# the filters.
 
 # %%
-from txlib.generation import (
-    Sampling, TextGenerator, beam_search, generate,
-    keep_min_p, keep_top_k, keep_top_p, penalize_repetition, stream,
-)
+from txlib import generation
 
-show_source(keep_top_k, keep_top_p, keep_min_p, Sampling.__call__, stream)
+show_source(generation.Sampling.__call__, last=17)
 
 # %% [markdown]
-# Fifty random rows of logits, the same for both. What is cut off must be cut off in both, and the rest must agree.
+# Do its filters agree with ours? We give both fifty random rows of logits. What one cuts off, the other must cut off as
+# well, and the rest must be equal.
 
 # %%
 torch.manual_seed(0)
 rows = 3 * torch.randn(50, V)  # (batch, vocab)
-for label, mine, theirs in (
-    ("top-k", top_k(rows, 20), keep_top_k(rows, 20)),
-    ("top-p", top_p(rows, 0.8), keep_top_p(rows, 0.8)),
-    ("min-p", min_p(rows, 0.1), keep_min_p(rows, 0.1)),
+for ours, theirs, value in (
+    (top_k, generation.keep_top_k, 20),
+    (top_p, generation.keep_top_p, 0.8),
+    (min_p, generation.keep_min_p, 0.1),
 ):
-    prove_equal(mine.softmax(dim=-1), theirs.softmax(dim=-1), what=f"Both {label}")
-seen = torch.rand(50, V) < 0.1  # (batch, vocab)
-ours = [penalize(row, each, 1.3) for row, each in zip(rows, seen, strict=True)]
-theirs = penalize_repetition(rows, seen, 1.3)
-prove_equal(torch.stack(ours), theirs, what="Both repetition penalties")
+    one, two = ours(rows, value).exp(), theirs(rows, value).exp()  # (batch, vocab)
+    prove_equal(one, two, what=f"Both {ours.__name__}")
 
 # %% [markdown]
-# Does it write what ours writes? Greedy, with a seed, and the beam. `TextGenerator` joins a model with its tokenizer: text
-# in, text out, also piece by piece, holding back what may yet become a stop string or the rest of a character.
+# Does it write what ours writes, drawn and with a beam? `TextGenerator` joins a model with its tokenizer: text in, text
+# out, also piece by piece, holding back what may yet become a stop string or the rest of a character.
 
 # %% tags=["nbval-ignore-output"]
 begin = encode("Alice was")
-(theirs,) = generate(model, [begin], max_new_tokens=80)
-print("greedy, as ours:", begin + theirs == write("Alice was", greedy))
 options = dict(do_sample=True, temperature=0.9, top_p=0.9, max_new_tokens=60, seed=0)
 ours = write_many(lambda z: top_p(temperature(z, 0.9), 0.9), count=4)  # (count, new)
-drawn = generate(model, [begin] * 4, **options)
-print("drawn, as ours: ", drawn == ours.tolist())
-(found,) = beam_search(model, torch.tensor([begin]), max_new_tokens=20, num_beams=4)
-print("a beam, as ours:", begin + found == beam("Alice was", 4, new=20))
-writer, prompt = TextGenerator(model, tokenizer), "“Who are you?” said the Queen.\n\n“"
-options = dict(do_sample=True, top_p=0.8, seed=0)
-print(" · ".join(writer.stream(prompt, stop_strings=["”"], **options)))
+theirs = generation.generate(model, [begin] * 4, **options)
+print("drawn, as ours: ", theirs == ours.tolist())
+theirs = generation.generate(model, [begin], max_new_tokens=20, num_beams=4)
+print("a beam, as ours:", begin + theirs[0] == beam("Alice was", 4, new=20)[0][1])
+writer = generation.TextGenerator(model, tokenizer)
+prompt = "“Who are you?” said the Queen.\n\n“"
+speech = writer.stream(prompt, stop_strings=["”"], do_sample=True, top_p=0.8, seed=0)
+print(" · ".join(speech))
 
 # %% [markdown]
 # From the command line, token by token as they come:
@@ -920,8 +889,8 @@ print(" · ".join(writer.stream(prompt, stop_strings=["”"], **options)))
 # </details>
 # <details><summary>B. The first two</summary>
 #
-# Right. Before the second lie 0.5 < 0.7, so it is needed; before the third lie 0.75, so it is not. They are drawn with
-# 2/3 and 1/3.
+# Right. Before the second one there is 0.5 < 0.7, so it is needed; before the third there is 0.75, so it is not. They
+# are drawn with 2/3 and 1/3.
 # </details>
 # <details><summary>C. The first three</summary>
 #
@@ -932,7 +901,7 @@ print(" · ".join(writer.stream(prompt, stop_strings=["”"], **options)))
 #
 # <details><summary>A. Twice as likely, as before</summary>
 #
-# Only adding a constant to all logits leaves ratios alone. Dividing them does not.
+# Adding a constant to all logits leaves ratios alone. Dividing them does not.
 # </details>
 # <details><summary>B. Four times</summary>
 #
@@ -986,25 +955,25 @@ print(" · ".join(writer.stream(prompt, stop_strings=["”"], **options)))
 # </details>
 # <details><summary>C. These two numbers can't tell</summary>
 #
-# Right. Compare at equal perplexity or equal diversity, ask a judge that is not the model, and read ten of each.
+# Right. Compare at equal perplexity or equal diversity, ask a judge other than the model, and read ten of each.
 # </details>
 
 # %% [markdown]
 # ## 9 Summary
 #
 # - Predict, choose, append. Greedy and beam search find likelier texts, and likelier texts go in circles.
-# - Temperature changes ratios of probabilities; top-k keeps a number of tokens, top-p the fewest that have $p$ together,
-#   min-p what is near the best. Their order matters.
+# - Temperature changes ratios of probabilities; top-k keeps a number of tokens, top-p the fewest that have $p$
+#   together, min-p the tokens that come near the best. Their order matters.
 # - Dividing by a repetition penalty depends on the logits' sign; presence and frequency penalties subtract.
-# - With any dial, more diversity costs quality, for the model as judge and for one from outside. Choose the point on that
-#   road for your purpose, and measure both. Read all ten.
+# - With any dial, more diversity brings more words that don't exist; the model itself is a doubtful judge. Choose the
+#   point on that road for your purpose, and measure both quality and diversity. Read all ten.
 #
 # **Read** Holtzman et al. 2020, *The Curious Case of Neural Text Degeneration*,
 # [arXiv:1904.09751](https://arxiv.org/abs/1904.09751), sections 3 and 4. Li et al. 2016 (distinct-n),
 # [arXiv:1510.03055](https://arxiv.org/abs/1510.03055); Zhu et al. 2018 have another measure of likeness, self-BLEU,
-# [arXiv:1802.01886](https://arxiv.org/abs/1802.01886). Fan et al. 2018, *Hierarchical Neural Story
-# Generation*, [arXiv:1805.04833](https://arxiv.org/abs/1805.04833), section 5.4. Nguyen et al. 2024, *Min-p
-# Sampling*, [arXiv:2407.01082](https://arxiv.org/abs/2407.01082), section 3. Keskar et al. 2019, *CTRL*,
+# [arXiv:1802.01886](https://arxiv.org/abs/1802.01886). Fan et al. 2018, *Hierarchical Neural Story Generation*,
+# [arXiv:1805.04833](https://arxiv.org/abs/1805.04833), section 5.4. Nguyen et al. 2024, *Min-p Sampling*,
+# [arXiv:2407.01082](https://arxiv.org/abs/2407.01082), section 3. Keskar et al. 2019, *CTRL*,
 # [arXiv:1909.05858](https://arxiv.org/abs/1909.05858), section 4.1.
 #
 # **Do** the exercise [11_sampling](../exercises/exercise_11_sampling.ipynb). Then go on to

@@ -3,14 +3,14 @@
 #
 # **After this lesson you will be able to**
 #
-# - put a task as a prompt, and use a language model as a classifier by scoring given answers;
+# - write a task as a prompt, and use a language model as a classifier by scoring given answers;
 # - say what the sum, the mean and the calibrated score each favor;
-# - test a prompt honestly: with a test set, with chance and a simple baseline next to it;
+# - test a prompt honestly: on a test set, next to chance and a simple baseline;
 # - measure what a model assumes about people;
 # - say what in-context learning is, tell the form that examples teach from the task, and find the heads that copy;
 # - compute ROUGE by hand, and say what a high ROUGE does not show.
 #
-# **You need** lessons 03 to 06, 10 and 11. **It takes** about 55 minutes to read and try; all cells together run in
+# **You need** lessons 03 to 06, 10 and 11. **It takes** about 50 minutes to read and try; all cells together run in
 # about a minute on a laptop.
 
 # %% [markdown]
@@ -18,33 +18,23 @@
 #
 # We have a model that continues any text, and ways to choose its next token (lesson 11). What we don't have is a model
 # that answers questions or sorts reviews. Must we train one for each task? Radford et al. (2019) made a bold claim: a
-# language model needs no other training. Write the task as a text, the **prompt**, and let the model go on. *Sentiment*:
+# language model needs no further training. Write the task as a text, the **prompt**, and let the model go on. *Sentiment*:
 # "… It was", *good* or *bad*? *Question answering*: "Q: … A:". *Summary*: "… TL;DR:".
 #
 # We test the claim on the small model of lesson 11, which has read nothing but Lewis Carroll.
 
 # %% tags=["recorded"]
-import json
 import math
 import random
 import re
-import statistics
 from collections import Counter
 
 import torch
 
 from txcourse import figures
-from txcourse.lesson import (
-    expect, gpt2, predict, predicted, progress, prove_equal, show_source,
-)
-from txlib import plots
-from txlib.attention import recording
+from txcourse.lesson import expect, predict, predicted, progress, prove_equal
+from txlib import load_pretrained, plots
 from txlib.data import reviews, shipped
-from txlib.generation import TextGenerator, score_answers
-from txlib.layers import BlockConfig
-from txlib.models import GPT, GPTConfig
-from txlib.models.pretrained import load_pretrained
-from txlib.paths import DATA
 from txlib.text import load_tokenizer
 from txlib.training import optimizers, warmup_linear
 
@@ -62,8 +52,8 @@ def name(id):
 
 
 # %% [markdown]
-# Where a task has only a few possible answers, the model need not write. Ask which answer it finds likeliest. On paper:
-# one answer has two tokens; the model gives the first 0.5, and after it the second 0.2. The answer has the probability
+# Where a task has only a few possible answers, the model need not write: ask which answer it finds likeliest. On paper:
+# one answer has two tokens; the model gives the first 0.5 and then the second 0.2. The answer has the probability
 # $0.5 \cdot 0.2 = 0.1$. An answer of one token with 0.3 beats it. Products of many small numbers become tiny, so we add
 # logarithms instead:
 #
@@ -92,7 +82,7 @@ def scores(prompt, answers):
 # ## 2 The idea in one picture
 #
 # We have a score. Here it is at work where our model is at home: after *The March*, with four answers to choose from.
-# Each box is a token with the probability that it has after all those to its left, and at the end is their product.
+# Each box is a token, with its probability after all those to its left; at the end is their product.
 
 # %%
 NAMES = [" Rabbit", " Hare", " Turtle", " Queen"]
@@ -105,7 +95,7 @@ for answer in NAMES:
 figures.answers(
     "The March", after_march, title="The likeliest answer is the model's choice",
     alt="A prompt, The March, and four rows of tokens, one for each answer. "
-    + "; ".join(f"{answer.strip()}: {math.prod(p for _, p in tokens):.1g}"
+    + "; ".join(f"{answer.strip()}: {math.prod(p for _, p in tokens):.2g}"
                 for answer, tokens in after_march.items()),
 )
 
@@ -115,20 +105,21 @@ figures.answers(
 # %%
 for prompt in ("The March", "The Mock", "The Red", "The White"):
     p = scores(prompt, NAMES)[0].softmax(dim=-1)  # (answer,)
-    shares = zip(NAMES, p.tolist(), strict=True)
-    print(f"{prompt:10}", *(f"{answer} {share:4.0%}" for answer, share in shares))
+    compared = zip(NAMES, p.tolist(), strict=True)
+    print(f"{prompt:10}", *(f"{answer} {x:4.0%}" for answer, x in compared))
 
 # %% [markdown]
-# It knows the first three. After *The White* it prefers the Queen, who exists as well; its second choice is a mistake.
+# It knows the first three. After *The White* it prefers the Queen, who is in the books as well as the Rabbit; its
+# second choice, the Turtle, is a mistake.
 
 # %% [markdown]
 # ## 3 Which answer, and what it says about the model
 #
 # ### 3.1 Sum, mean, calibrated
 #
-# Completing a name is remembering. A *question* asks for more: understand it, and find the answer in what was read. Here
-# are eight questions about the books, and for each the same eight persons to choose from. Guessing is right one time in
-# eight.
+# Completing a name only takes memory. A *question* takes more: understanding it, and finding the answer in what was
+# read. Here are eight questions about the books, with the same eight characters to choose from. Guessing is right one
+# time in eight.
 
 # %%
 QUESTIONS = {
@@ -150,89 +141,90 @@ predict(
 )
 
 # %% [markdown]
-# Score all of them, and once more after a prompt that asks nothing:
+# Score all of them, then once more after a prompt that asks nothing:
 
 # %%
-asked = {question: scores(f"“{question}” said Alice. “It was", PERSONS)[0]
-         for question in QUESTIONS}
+prompts = [f"“{question}” said Alice. “It was" for question in QUESTIONS]
+sums = torch.stack([scores(prompt, PERSONS)[0] for prompt in prompts])
 free, lengths = scores("“It was", PERSONS)  # (answer,) each: without a question
-print("answer                tokens   after one question   without a question")
-for person, n, own, alone in zip(
-    PERSONS, lengths, asked["Who sat on the top of a high wall?"], free, strict=True
-):
-    print(f"{person:22} {n:4} {own:18.1f} {alone:18.1f}")
+print("answer               tokens   after question 1   without a question")
+for i, person in enumerate(PERSONS):
+    print(f"{person:22} {lengths[i]:4} {sums[0, i]:18.1f} {free[i]:20.1f}")
 
 # %% [markdown]
-# The two columns are nearly the same: what an answer scores depends on the *answer*. The bare sum is unfair in two ways,
-# to long answers and to those that are rare with or without the question. So there are three ways to compare:
+# The two columns rise and fall together: the score depends mostly on the *answer*. The bare sum is unfair in two ways:
+# to long answers, and to those that are rare with or without the question. There are three ways to compare:
 #
 # - **The sum** favors *short* answers: each further token costs.
 # - **Length normalization** divides by the number of tokens (Brown et al. 2020, §2.4). It favors names with predictable
-#   ends: after *Humpty*, *Dumpty* costs nothing.
+#   ends: after *March*, *H·are* costs little (section 2).
 # - **Calibration** asks how much likelier the *question* makes an answer: subtract its score after a prompt without
-#   content. Brown et al. divide by such a probability on some tasks; Zhao et al. (2021) develop the idea.
+#   content. For *Humpty Dumpty* above: −9.9 − (−9.0) = −0.9. Brown et al. divide by such a probability on some tasks;
+#   Zhao et al. (2021) develop the idea.
 
 # %%
-ways = {
-    "sum": lambda sums: sums,
-    "mean per token": lambda sums: sums / lengths,
-    "calibrated": lambda sums: sums - free,
-}
-for way, score in ways.items():
-    said = {question: PERSONS[score(sums).argmax()] for question, sums in asked.items()}
-    right = sum(said[question] == answer for question, answer in QUESTIONS.items())
-    counts = Counter(person.strip() for person in said.values())
-    named = ", ".join(f"{who} ({times})" for who, times in counts.items())
-    print(f"{way:14} {right} of 8 right; says {named}")
+def three_ways(sums, lengths, neutral):  # (prompt, answer), (answer,), (answer,)
+    return {"sum": sums, "mean per token": sums / lengths,
+            "calibrated": sums - neutral}
+
+
+for way, score in three_ways(sums, lengths, free).items():
+    said = score.argmax(dim=-1)  # (prompt,)
+    right = (said == torch.arange(8)).sum()  # question i asks for person i
+    named = Counter(PERSONS[i].strip() for i in said)
+    print(f"{way:14} {right} of 8 right; says", dict(named))
 predicted("answers-by-sum", "one")
 
 # %% [markdown]
-# One of eight is chance. By the sum the model gives one answer to all questions: the Mock Turtle, which is also first
-# without a question. By the mean it gives another one to all. Neither depends on the question. Calibration breaks that
-# habit, but it cannot supply knowledge that isn't there.
+# One of eight is chance. By the sum, the model gives one answer to all questions: the Mock Turtle, which is also first
+# without a question. By the mean, it gives them all another one. Neither choice depends on the question. Calibration
+# breaks that habit, but it cannot supply knowledge that isn't there.
 #
 # ### 3.2 Anqi forgot ___
 #
-# The next word is never only a word. *Anqi forgot all about ___*: her homework? his keys? To fill the gap, a model must
+# The next word is never just a word. *Anqi forgot all about ___*: her homework? his keys? To fill the gap, a model must
 # decide something that it was never told. Put ten subjects into the same sentence, and let it choose between *her* and
 # *his*. Guess first: what will it say of Bruno, a boy, and of Anqi, a name that it has never read?
 
 # %%
 PEOPLE = ["Alice", "Sylvie", "Bruno", "The Queen", "The King", "The Duchess",
           "The Professor", "The Hatter", "The teacher", "Anqi"]
-choice = {}
+her = {}  # person: the probability of “her”, if the choice is “her” or “his”
 for who in PEOPLE:
-    both = scores(f"{who} forgot all about", [" her", " his"])[0]  # (answer,)
-    choice[who] = both.softmax(dim=-1)[0].item()
+    pronouns = scores(f"{who} forgot all about", [" her", " his"])[0]  # (answer,)
+    her[who] = pronouns.softmax(dim=-1)[0].item()
+
+# %% [markdown]
+# Here are the ten, sorted by the probability of *her*:
 
 # %% jupyter={"source_hidden": true}
+ranked = sorted(PEOPLE, key=her.get, reverse=True)
 plots.ranges(
-    {who: (share, share, share) for who, share in choice.items()},
+    {who: (her[who],) * 3 for who in ranked},
     groups={"women and girls": ["Alice", "Sylvie", "The Queen", "The Duchess"],
             "men and boys": ["Bruno", "The King", "The Hatter", "The Professor"],
             "not said": ["The teacher", "Anqi"]},
     mark=0.5,
-    title="The choice follows what was read, not who it is",
+    title="Eight of ten lean to “her”, Bruno even more than the Queen",
     xlabel="probability of “her”, against “his”",
-    alt="; ".join(f"{who}: {share:.0%}" for who, share in choice.items()),
+    alt="; ".join(f"{who}: {her[who]:.0%}" for who in ranked),
 )
 
 # %% [markdown]
 # Bruno is a boy, and gets *her*; perhaps because in his book he is seldom without Sylvie, his sister. Even the Hatter
-# and the King lean that way. Of Anqi the model knows nothing, and still it leans a little: to the side of its books,
-# which are mostly about a girl called Alice. **A completion is not a fact about Anqi, but about the training text.**
-# Where a text says *he* of doctors and *she* of nurses, so does the model, and at a low temperature it says so *more*
-# often than the text did, since the likelier word takes all:
+# and the King lean that way. The model knows nothing of Anqi, and still it leans a little toward *her*; perhaps because
+# two of its books are about a girl called Alice. **A completion is not a fact about Anqi, but about the training text.**
+# Where a text says *he* of doctors and *she* of nurses, so does the model. This is **bias**. At a low temperature it
+# grows, since the likelier word takes all (**bias amplification**):
 
 # %%
-both = scores("Alice forgot all about", [" her", " his"])[0]  # (answer,)
+pronouns = scores("Alice forgot all about", [" her", " his"])[0]  # (answer,)
 for T in (1.0, 0.7, 0.3):
-    print(f"T = {T}: “her” {(both / T).softmax(dim=-1)[0]:.1%}")
+    print(f"T = {T}: “her” {(pronouns / T).softmax(dim=-1)[0]:.1%}")
 
 # %% [markdown]
-# This is **bias**, and its growth **bias amplification**. Measure it like this, with pairs of sentences that differ in
-# one word, before you let a model decide anything about people. (Sheng et al. 2019 did it with GPT-2: *The woman worked
-# as …*, *The man worked as …*.)
+# Before you let a model decide anything about people, measure its bias like this, with sentences that differ in one
+# word. (Sheng et al. 2019 did it with GPT-2: *The woman worked as …*, *The man worked as …*.)
 
 # %% [markdown]
 # ## 4 A task with a test set
@@ -245,34 +237,33 @@ for T in (1.0, 0.7, 0.3):
 data = reviews("sentiment")
 ANSWERS = [" not very nice", " very nice"]  # label 0, label 1
 labels = torch.tensor([review.label for review in data.test])  # (review,)
-found = [scores(review.text.capitalize() + " It was", ANSWERS)
-         for review in progress(data.test, "reading reviews")]
-sums = torch.stack([each for each, _ in found])  # (review, answer)
-answer_lengths = found[0][1]  # (answer,)
-neutral = scores("It was", ANSWERS)[0]  # (answer,): without a review
-readings = {"sum": sums, "mean per token": sums / answer_lengths,
-            "calibrated": sums - neutral}
+judged = torch.stack([
+    scores(review.text.capitalize() + " It was", ANSWERS)[0]
+    for review in progress(data.test, "reading reviews")
+])  # (review, answer)
+neutral, answer_lengths = scores("It was", ANSWERS)  # (answer,) each: without a review
 
 # %% [markdown]
-# How often is each right? With so few reviews luck alone makes a difference, so print that as well:
+# How often is each right? With so few reviews, luck alone makes a difference, so print its size as well:
 
 # %% tags=["nbval-ignore-output"]
-for way, score in readings.items():
+for way, score in three_ways(judged, answer_lengths, neutral).items():
     said = score.argmax(dim=-1)  # (review,)
     accuracy = (said == labels).float().mean().item()
     expect(f"Accuracy, {way}", accuracy, 0.4, 0.65)
     print(f"   says “very nice” of {said.float().mean():.0%} of the reviews")
-spread = 2 * math.sqrt(0.25 / len(labels))
-print(f"chance 50%; with {len(labels)} reviews it varies by ± {spread:.1%}")
+margin = 2 * math.sqrt(0.25 / len(labels))  # two standard deviations
+print(f"chance 50%; with {len(labels)} reviews it varies by ± {margin:.1%}")
 
 # %% [markdown]
-# All three are at chance. The sum always says *very nice*, which is one word shorter; the mean nearly always does.
-# Calibrated, it says both, and is right no more often. Beware of going on from here. You could try ten other prompts and
-# keep the best. But of ten prompts that only guess, the luckiest gets about 54%; choose it *on the test set*, and you have
+# All three are at chance. By the sum the model always says *very nice*, which is one word shorter; by the mean it
+# nearly always does. Calibrated, it says both, and is right no more often. You could try ten other prompts now and keep
+# the best. But of ten prompts that only guess, the luckiest gets about 54%; choose it *on the test set*, and you have
 # measured your patience.
 #
-# Is the task too hard? Try the strongest simple rival: count words. A review's score is the sum over its words of $\ln$
-# (how frequent among the good) − $\ln$ (how frequent among the bad): naive Bayes with equal classes.
+# Is the task too hard? Try a strong simple rival (papers say *baseline*): count words. If *love* makes up 2% of the
+# words of good reviews and 1% of those of bad ones, each *love* adds $\ln (0.02 / 0.01) = 0.69$ to a review's score; a
+# word that is more frequent in bad reviews subtracts. Good means above 0. This is **naive Bayes** with equal classes.
 
 
 # %% tags=["recorded"]
@@ -281,26 +272,29 @@ def words(text):
 
 
 # %% [markdown]
-# Count in the training reviews, and score the test reviews:
+# Count in the training reviews, and score the test reviews (the + 1 avoids $\ln 0$ for words seen in one class only):
 
 # %% tags=["nbval-ignore-output"]
 bad, good = Counter(), Counter()
 for review in data.train:
-    (good if review.label else bad).update(words(review.text))
+    counts = good if review.label else bad
+    counts.update(words(review.text))
 weight = {}
 for word in good | bad:
-    frequency = [(counts[word] + 1) / counts.total() for counts in (good, bad)]
-    weight[word] = math.log(frequency[0] / frequency[1])
-hits = 0
+    in_good = (good[word] + 1) / good.total()
+    in_bad = (bad[word] + 1) / bad.total()
+    weight[word] = math.log(in_good / in_bad)
+right = 0
 for review in data.test:
     score = sum(weight.get(word, 0) for word in words(review.text))
-    hits += (score > 0) == review.label
-expect("Accuracy of counting words", hits / len(data.test), 0.8, 0.95)
+    right += (score > 0) == review.label
+expect("Accuracy of counting words", right / len(data.test), 0.8, 0.95)
 
 # %% [markdown]
-# Counting words gets nine of ten right. So the task is easy, and our model cannot do it. Is the *method* to blame? Give
-# it a task that this model can know something about: which is English, the beginning of a review, or the same words
-# shuffled? Chance is one half again. The score is the mean per token.
+# Counting words gets nearly nine of ten right. So the task is easy, and our model cannot do it. Is the *method* to
+# blame? Give it a task that this model can know something about: which is English, thirteen words from the beginning of
+# a review, or the same words shuffled? Both come after *It*, the score is the mean per token, and chance is one half
+# again.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -313,11 +307,11 @@ for review in data.test[:150]:
 expect("Accuracy for the order of words", right / 150, 0.75, 1)
 
 # %% [markdown]
-# The method works; what is missing is knowledge. This model has read a few children's books and no review, and it has
-# 0.85 million parameters to keep them in. The largest GPT-2 has 1,800 times as many and has read eight million web
-# pages; prompted with a text and questions about it, it was as good as, or better than, three of four systems trained
-# on 127,000 examples (Radford et al. 2019, CoQA, abstract). So whatever model you use, measure it on a test set, put
-# chance next to it, and try a simple baseline.
+# So the method works where the model knows something. Ours has read a few children's books and no review, and has 0.85
+# million parameters to keep them in. The largest GPT-2 has 1,800 times as many and has read eight million web pages;
+# prompted with a text and questions about it, it was at least as good as three of four systems trained on 127,000
+# examples (Radford et al. 2019, CoQA, abstract). Whatever model you use, measure it on a test set, next to chance and a
+# simple baseline.
 
 # %% [markdown]
 # ## 5 Learning from the prompt
@@ -333,8 +327,8 @@ expect("Accuracy for the order of words", right / 150, 0.75, 1)
 # | last word of a story (LAMBADA), accuracy | 76.2 | 72.5 | 86.4 |
 # | questions (TriviaQA), accuracy | 64.3 | 68.0 | 71.2 |
 #
-# Does our model do it? A name, a colon, *he* or *she*; some lines of this, then a name alone. How often is it right after
-# 0, 1, 2, 4, 8 examples?
+# Can our model do it? Each line has a name, a colon, and *he* or *she*; the last one stops after the colon. How often
+# is the model right after 0, 1, 2, 4 and 8 examples?
 
 # %%
 SHE = "Alice Sylvie Queen Duchess Lady sister Dinah Muriel".split()
@@ -343,39 +337,41 @@ EXAMPLES = [(who, "she") for who in SHE] + [(who, "he") for who in HE]
 
 
 def few_shot(shots, rng):
-    """Accuracy, and the probability of the two answers together, over all 16 names."""
-    right, both = [], []
+    """Over all 16 names: how often it is right, and how likely it says she or he."""
+    right = form = 0
     for who, answer in EXAMPLES:
-        shown = rng.sample([each for each in EXAMPLES if each[0] != who], shots)
-        lines = [f"{other}: {pronoun}\n" for other, pronoun in shown]
-        prompt = "".join(lines) + f"{who}:"
-        sums = scores(prompt, [" she", " he"])[0]  # (answer,)
-        right.append(sums.argmax().item() == ["she", "he"].index(answer))
-        both.append(sums.exp().sum().item())
-    return statistics.mean(right), statistics.mean(both)
+        others = [example for example in EXAMPLES if example[0] != who]
+        shown = rng.sample(others, shots)
+        prompt = "".join(f"{other}: {pronoun}\n" for other, pronoun in shown)
+        p = scores(prompt + f"{who}:", [" she", " he"])[0].exp()  # (answer,)
+        right += ["she", "he"][p.argmax()] == answer
+        form += p.sum().item()
+    return right / len(EXAMPLES), form / len(EXAMPLES)
 
 
 # %% [markdown]
-# Which examples are shown is drawn, so we draw three times:
+# The examples are drawn at random, so we draw three times:
 
 # %% tags=["nbval-ignore-output"]
+print("examples   right, three draws   she or he at all")
 for shots in progress([0, 1, 2, 4, 8], "three draws of examples each"):
-    runs = [few_shot(shots, random.Random(seed)) for seed in range(3)]
-    print(f"{shots} examples: right", *(f"{right:4.0%}" for right, _ in runs), end="; ")
-    print(f"she or he at all: {statistics.mean(both for _, both in runs):.0%}")
+    draws = [few_shot(shots, random.Random(seed)) for seed in range(3)]
+    right = "  ".join(f"{right:4.0%}" for right, _ in draws)
+    form = sum(form for _, form in draws) / 3
+    print(f"{shots:8}   {right:18}   {form:16.0%}")
 
 # %% [markdown]
-# The two columns say different things. *She or he at all* rises: from the examples the model has picked up the *form*,
+# The two columns say different things. *She or he at all* doubles: from the examples the model has picked up the *form*,
 # which words belong here. *Right* stays near chance. With 16 names one draw varies by ± 25 points, so a single 75% proves
-# nothing. It has not picked up the *task*. Min et al. (2022) found that large models also owe much of what examples give
-# them to the form: labels drawn at random hurt them little. But their answers are far from chance.
+# nothing. It has not picked up the *task*. Large models also owe much of what examples give them to the form: labels
+# drawn at random hurt them little (Min et al. 2022). But unlike ours, they answer far better than chance.
 #
 # ### 5.2 A task that no weight can know
 #
-# We have a model that picks up the form of its examples. Can a decoder learn something new from its prompt alone? To see it,
-# the task must be one that no weight can know. So we draw a passage of different symbols for each text, and repeat it. On
-# paper: *d a f c d a f* … After the second *a* comes *f*, and only this text says so. There are 64 symbols, and a passage
-# has 4 to 23 of them, so the distance says nothing either.
+# Can a decoder learn something *new* from its prompt alone? To see, we need a task that no weight can know. So for each
+# text we draw a passage of different symbols, and repeat it. On paper: *d a f c d a f* … After the second *a* comes *f*,
+# and only this text can tell it. There are 64 symbols, and a passage has 4 to 23 of them, so the distance says nothing
+# either.
 
 # %% tags=["recorded"]
 KINDS, LENGTH = 64, 48
@@ -392,10 +388,12 @@ def repeated(sizes):  # (text, 1): how many symbols each passage has
 
 # %%
 torch.manual_seed(0)
-print(*(text[:16].tolist() for text in repeated(torch.tensor([[4], [5], [6]]))), sep="\n")
+for text in repeated(torch.tensor([[4], [5], [6]])):
+    print(text[:16].tolist())
 
 # %% [markdown]
-# The decoder is small: 64 wide, four heads, attention only, without feed-forward networks (`d_ff` is 0). It learns to predict the next symbol, as in lesson 10. How many layers does it need to say a passage again?
+# The decoder is small: 64 wide, four heads, attention only, without feed-forward networks (`d_ff` is 0). It learns to
+# predict the next symbol, as in lesson 10. How many layers does it need to repeat a passage?
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -403,8 +401,15 @@ predict(
     "one layer: attention can look up a symbol", "two layers", "as many layers as there are symbols in the passage",
 )
 
+# %% [markdown]
+# The training loop is that of lesson 10; each batch has 64 new texts:
+
 
 # %% tags=["recorded"]
+from txlib.layers import BlockConfig
+from txlib.models import GPT, GPTConfig
+
+
 def train(layers, steps=400, seed=0):
     torch.manual_seed(seed)
     block = BlockConfig.of_sizes(64, 4, d_ff=0, position="learned")
@@ -421,8 +426,16 @@ def train(layers, steps=400, seed=0):
 
 
 # %% [markdown]
-# The test: 2,000 new texts. We count from the place where the repetition begins. With `seen` symbols of it read, how often is
-# the next one right?
+# The test: 2,000 new texts. We count from where the repetition begins: after `seen` of its symbols, how often is the
+# next one right? On paper, with a passage of 4:
+#
+# | position | 0 | 1 | 2 | 3 | 4 | 5 | 6 |
+# | --- | --- | --- | --- | --- | --- | --- | --- |
+# | symbol | *d* | *a* | *f* | *c* | *d* | *a* | *f* |
+#
+# The repetition begins at position 4. When one of its symbols has been seen, the *d* at position 4, the model must say
+# the *a* at position 5, and it says it at position 4. This is `sizes - 1 + seen`, with a size of 4 and 1 seen. With 0
+# seen it is position 3, the last of the first reading.
 
 
 # %% tags=["recorded"]
@@ -438,21 +451,24 @@ def right_by_seen(learner):
 
 
 # %% [markdown]
-# Train one with two layers now; `data/recall.py` has trained both kinds three times each:
+# Train one with two layers:
 
 # %% tags=["nbval-ignore-output"]
 learner = train(2)
-recalled = json.loads((DATA / "recall.json").read_text())
-SEEN = [0, 1, 2, 4, 8, 16]
-print(f"{'symbols seen of the repetition':32}", *(f"{seen:5}" for seen in SEEN))
-mine = {"two layers, trained now": {"0": right_by_seen(learner).tolist()}}
-for label, seeds in (mine | {"two layers": recalled["2"], "one layer": recalled["1"]}).items():
-    for seed, right in seeds.items():
-        name = f"{label}, start {seed}"
-        print(f"{name:32}", *(f"{right[seen]:5.0%}" for seen in SEEN))
-expect("Right after one symbol of the repetition", mine["two layers, trained now"]["0"][1], 0.9, 1)
+right = right_by_seen(learner)  # (seen,)
+for seen in (0, 1, 2, 4, 8, 16):
+    print(f"{seen:2} symbols seen: the next one right in {right[seen]:.0%}")
+expect("Right after one symbol", right[1].item(), 0.9, 1)
 
-# %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
+# %% [markdown]
+# `data/recall.py` has trained both kinds three times each, from different random weights:
+
+# %% jupyter={"source_hidden": true}
+import json
+
+from txlib.paths import DATA
+
+recalled = json.loads((DATA / "recall.json").read_text())
 plots.lines(
     {label: (range(25), [[100 * part for part in run] for run in recalled[layers].values()])
      for label, layers in (("two layers", "2"), ("one layer", "1"))},
@@ -469,124 +485,99 @@ plots.lines(
 predicted("layers-to-recall", "two layers", "What each of them does comes next.")
 
 # %% [markdown]
-# From every start, the two layers need one symbol of the repetition to know what comes next; one layer, trained just as long,
-# is right about one time in seven. (With 0 seen, nothing says yet that the passage repeats. The best guess is its first
-# symbol: it is far likelier than any one of the new ones.) No weight has changed between the texts, and each passage is new:
-# what the model knows of it, it has read in the prompt. (The dip beyond 20: only the longest passages have that many symbols,
-# so training seldom asks for them. That is our explanation.)
+# From every start, two layers need only one symbol of the repetition to know what comes next; one layer, trained just
+# as long, is right about one time in six or seven after two or more. (With 0 seen, nothing says yet that the passage
+# repeats. The best guess is its first symbol, which is far likelier than any one new symbol.) No weight has changed
+# between the texts, and each passage is new: all that the model knows of it, it has read in the prompt. (Our
+# explanation of the dip beyond 20: only the longest passages have that many symbols, so training seldom asks for them.)
 #
-# Why two layers? Look at the question that the second *a* of *d a f c d a* asks: what came after the first *a*? The *f* must
-# know that it stands after an *a* before anyone can find it. So layer 1 could write into each symbol which one came before
-# it, and layer 2 could look that up. Do they? How much do the symbols of a second reading look at the symbol before them
-# (layer 1), and at the one *after* their first occurrence (layer 2)?
+# Why two layers? In *d a f c d a*, the second *a* asks: what came after the first *a*? It can only find the *f* if the
+# *f* already knows that it follows an *a*. So layer 1 could write into each symbol which one came before it, and layer
+# 2 could look that up:
+
+# %% jupyter={"source_hidden": true}
+figures.induction(
+    "dafcda", title="Layer 1 notes what came before; layer 2 looks it up",
+    alt="The symbols d, a, f, c, d, a in a row. An arrow below leads from f to the a before it: layer 1, a came before me. An "
+    "arrow above leads from the last a to f: layer 2, what came after a? So the next symbol is f.",
+)
+
+# %% [markdown]
+# Do they? When a passage comes the second time, how much do its symbols look at the symbol before them (layer 1), and
+# at the one *after* their first occurrence (layer 2)? With passages of 8, that one is 7 positions back.
 
 # %% tags=["nbval-ignore-output"]
+from txlib.attention import recording
+
 torch.manual_seed(2)
 ids = repeated(torch.full((100, 1), 8))[:, :16]  # passages of 8, read twice
 with torch.no_grad(), recording(learner) as seen:
     learner(ids)
 first, second = (weights[0] for weights in seen.values())  # (text, head, query, key)
-at = torch.arange(8, 16)  # the second reading
-before = first[:, :, at, at - 1].mean(dim=(0, 2))  # (head,)
+at = torch.arange(8, 16)  # the second reading: one query each
+before = first[:, :, at, at - 1].mean(dim=(0, 2))  # (head,): the weight on one key
 after = second[:, :, at, at - 7].mean(dim=(0, 2))  # (head,)
 print("layer 1, heads 1 to 4, at the symbol before:", *(f"{w:.2f}" for w in before))
 print("layer 2, at the one after the same symbol:  ", *(f"{w:.2f}" for w in after))
 expect("The strongest head of layer 2", after.max().item(), 0.5, 1)
 
+# %% [markdown]
+# These are the strongest heads of both layers, in one of the texts:
+
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 plots.heads(
-    torch.stack([first[0, before.argmax()], second[0, after.argmax()]]), size=0.2,
+    torch.stack([first[0, before.argmax()], second[0, after.argmax()]]), size=0.24,
     names=["layer 1: what came before me?", "layer 2: what came after me last time?"],
-    title="Layer 2 finds what came next last time",
+    rows=2 * list("abcdefgh"), columns=2 * list("abcdefgh"),
+    xlabel="looked at: a passage of 8, read twice", ylabel="the symbol that looks",
+    title="In the second reading, each symbol finds what came after it in the first",
     alt="Two maps of attention over a passage of 8 symbols, read twice. In layer 1 each symbol looks at itself and at the one "
-    f"before it, which gets {before.max():.0%} on average. In layer 2 the symbols of the first reading look at the very first "
-    f"one, and those of the second at the one after their first occurrence, with {after.max():.0%} on average.",
+    f"before it, which gets {before.max():.0%} on average. In layer 2 most symbols of the first reading look at "
+    f"the very first one, and those of the second at the one after their first occurrence, "
+    f"with {after.max():.0%} on average.",
 )
 
 # %% [markdown]
-# All four heads of layer 2 do it. Such a head, with what it needs from the layer below, is called an **induction head**
-# (Elhage et al. 2021; Olsson et al. 2022): *find what came after this the last time, and say it again*. Are these heads the
-# cause? Switch heads off: set the columns of the output matrix that read them to 0.
+# The heads of layer 1 give the symbol before a quarter to two fifths of their weight; all four heads of layer 2 give
+# three quarters or more to what came after last time. Such a head, with what it needs from the layer below, is called
+# an **induction head** (Elhage et al. 2021; Olsson et al. 2022): *find what came after this the last time, and say it
+# again*. Does the model need these heads? Switch them off: set the columns of the output matrix that read them to 0.
 
 
 # %% tags=["nbval-ignore-output"]
+import copy
+
+
 @torch.no_grad()
 def without(learner, layer, heads):
-    """How often the next symbol is right, after the first, without these heads' output."""
-    output = learner.decoder.layers[layer].self_attention.output.weight  # (64, 4 · 16)
-    kept = output.clone()
-    for head in heads:
-        output[:, 16 * head : 16 * head + 16] = 0
-    right = right_by_seen(learner)[1:].mean().item()
-    output.copy_(kept)
-    return right
+    """How often the next symbol is right without these heads' output."""
+    changed = copy.deepcopy(learner)
+    attention = changed.decoder.layers[layer].self_attention
+    for head in heads:  # each has 16 columns of the output matrix
+        attention.output.weight[:, 16 * head : 16 * head + 16] = 0
+    return right_by_seen(changed)[1:].mean().item()
 
 
+print("without head    1    2    3    4    all four")
 for layer in (0, 1):
-    found = (f"{without(learner, layer, [head]):4.0%}" for head in range(4))
-    print(f"layer {layer + 1}, without head 1, 2, 3, 4:", *found, end="; ")
-    print(f"without all four: {without(learner, layer, range(4)):.0%}")
+    one = [f"{without(learner, layer, [head]):4.0%}" for head in range(4)]
+    print(f"of layer {layer + 1}  ", *one, f"{without(learner, layer, range(4)):11.0%}")
 
 # %% [markdown]
-# Neither layer can do without the other. Within a layer the heads share the work: without any one of them, most symbols are
-# still right, in layer 2 nearly all.
+# Neither layer can do without the other. Within a layer the heads share the work: without any one of them, most symbols
+# are still right; in layer 2 nearly all are.
 #
-# ### 5.3 And with knowledge
-#
-# In our passages everything is in the prompt. In most tasks the prompt only says *which* task, and the knowledge is in the
-# weights. GPT-2 small has 124 million parameters and has read eight million web pages. It is not part of the course (548 MB);
-# if you are online, load it once, and run the two cells below again:
-#
-# ```
-# hf download openai-community/gpt2 config.json model.safetensors tokenizer.json
-# ```
-
-# %% tags=["nbval-ignore-output"]
-CAPITALS = dict(
-    France="Paris", Germany="Berlin", Spain="Madrid", Russia="Moscow", Japan="Tokyo",
-    Egypt="Cairo", England="London", Austria="Vienna", Greece="Athens", Cuba="Havana",
-)
-
-
-def capitals(writer, shots, rng):
-    """How many capitals it writes, greedily, after some lines that show how."""
-    asking = []
-    for country in CAPITALS:
-        shown = rng.sample([each for each in CAPITALS if each != country], shots)
-        lines = [f"{each}: {CAPITALS[each]}\n" for each in shown]
-        asking.append("".join(lines) + f"{country}:")
-    said = writer.generate(asking, max_new_tokens=3)
-    pairs = zip(CAPITALS.values(), said, strict=True)
-    return sum(capital in text for capital, text in pairs)
-
-
-# %% [markdown]
-# Our model first, then GPT-2 where it is at hand:
-
-# %% tags=["nbval-ignore-output"]
-writers = {"ours": TextGenerator(model, tokenizer)}
-if folder := gpt2():
-    parts = load_pretrained(folder), load_tokenizer(folder)
-    writers["GPT-2 small"] = TextGenerator(*parts)
-else:
-    print("GPT-2 is not here; without it, this cell shows our model alone.")
-for label, writer in writers.items():
-    for shots in (0, 1, 4):
-        right = [capitals(writer, shots, random.Random(seed)) for seed in range(3)]
-        print(f"{label:12} {shots} examples:", *right, f"of {len(CAPITALS)} right")
-
-# %% [markdown]
-# What our model has read of these cities is little help (*London is the capital of Paris*, says Alice, *and Paris is
-# the capital of Rome*). With GPT-2, watch how the number changes from 0 examples to 1 to 4: the examples only say what is
-# wanted.
+# In our passages everything is in the prompt. In most tasks the knowledge is in the weights, and the prompt only says
+# *which* task it is. In the table of section 5.1, GPT-3 answers 64.3% of TriviaQA's questions without any example, so it
+# had those answers already. Examples answer *other* questions; they can only show what is wanted, and add 7 points.
 
 # %% [markdown]
 # ## 6 Summaries, and ROUGE
 #
 # ### 6.1 Counting what two texts share
 #
-# With given answers we can count how many are right. A summary is free text: there are many good ones. The usual measure
-# compares it with a summary by a person, the **reference**. On paper:
+# With given answers we can count how many are right. A summary is free text, and there are many good ones. The usual
+# measure compares it with one that a person wrote, the **reference**. On paper:
 #
 # - the reference: *the cat sat on the mat* (6 words);
 # - the summary: *the cat lay on a mat* (6 words).
@@ -631,64 +622,62 @@ def rouge_l(reference, summary):
 
 
 # %% [markdown]
-# The example, and then three attempts to break the measure. Which of them gets the highest ROUGE?
+# Compute it for the example:
 
 # %%
-cat = "the cat sat on the mat"
-for n in (1, 2):
-    print(f"ROUGE-{n} {rouge_n(cat, 'the cat lay on a mat', n):.2f}")
-print(f"ROUGE-L {rouge_l(cat, 'the cat lay on a mat'):.2f}\n")
+def rouge(reference, summary):
+    one, two = (rouge_n(reference, summary, n) for n in (1, 2))
+    return f"{one:.2f}  {two:.2f}  {rouge_l(reference, summary):.2f}"
+
+
+print("ROUGE-1     2     L")
+print("     ", rouge("the cat sat on the mat", "the cat lay on a mat"))
+
+# %% [markdown]
+# Here are three attempts to break the measure. Which will score highest?
+
+# %%
 reference = "The new method improves the translation of long sentences."
+print("ROUGE-              1     2     L")
 attempts = {
     "the opposite": "The new method worsens the translation of long sentences.",
     "shuffled": "Sentences long of translation the improves method new the.",
     "another's words": "Our approach makes translating lengthy text better.",
 }
 for label, text in attempts.items():
-    rouge_1, rouge_2 = (rouge_n(reference, text, n) for n in (1, 2))
-    print(f"{label:16} {rouge_1:.2f}  {rouge_2:.2f}  {rouge_l(reference, text):.2f}")
+    print(f"{label:16} {rouge(reference, text)}")
 
 # %% [markdown]
-# ROUGE counts words, not truth. The opposite of the reference scores high, a good summary in other words scores 0, and
-# ROUGE-1 does not notice shuffling at all. So it may compare systems on average over many texts; it says nothing about
-# one summary being right.
+# ROUGE counts words, not truth. The opposite of the reference scores high, a good sentence in other words scores 0, and
+# ROUGE-1 does not notice shuffling at all. So it may compare systems, on average over many texts; it cannot say that
+# one summary is right.
 #
 # ### 6.2 A summary written by a model
 #
-# Radford et al. (2019, §3.6) made GPT-2 summarize by writing *TL;DR:* after a news article. It had never been trained to;
-# on the web, a summary follows these letters. Without the hint it lost several points of ROUGE; with it, it was about as
-# good as three sentences drawn at random from the article.
+# Radford et al. (2019, §3.6) made GPT-2 summarize news by writing *TL;DR:* after the article. It had never been trained
+# for this. By the mean of ROUGE-1, 2 and L it did hardly better than three sentences drawn at random from the article.
+# Without the hint it lost 6.4 points, so the hint did tell it the task.
 #
-# A small model can also be trained for it: source, separator, summary as one text. `benchmarks/long_text.py` trained five
-# models for a minute each, on 200 scientific papers with three summaries each: the challenge, the approach and the outcome
-# (Takeshita et al. 2024, the data set ACLSum). On 64 summaries of papers that they had never seen, with 256 tokens of input:
-#
-# | | ROUGE-L |
-# | --- | ---: |
-# | recurrent, with attention | 15.0 |
-# | encoder and decoder | 17.4 |
-# | a decoder alone | 16.9 |
-# | the decoder with compressed memory; with experts as well | 16.3; 17.4 |
-# | *the paper's first sentence* | 15.0 |
-# | *one sentence for all papers*, the most usual of each kind | 17.3 |
-#
-# The last two rows read nothing, or one sentence (`data/summaries.py` computes them; the models' rows count *model* and
-# *models* as the same word, which helps them a little). *The proposed model outperforms the state-of-the-art models on some
-# datasets in different languages* shares as many words with the outcomes of 64 unseen papers as what the best of the models
-# wrote. A minute is too short to learn to summarize, and without these two rows a ROUGE of 17 would look like a start. So put
-# such rivals into every table.
+# A small model can also be trained for it. `benchmarks/long_text.py` did so for a minute, on 150 scientific papers
+# (Takeshita et al. 2024, the data set ACLSum), and asked for 64 summaries of others. The best of five models has a
+# ROUGE-L of 17.4. A start? The papers' first sentences have 15.0. And one fixed sentence for each kind of summary,
+# whatever the paper, has 17.3 (`data/summaries.py`): it has read nothing. So put such rivals into every table.
 
 # %% [markdown]
 # ## 7 Open the library
 #
 # In `txlib.generation`, `score_answers` computes all answers as one batch, padded on the right. With the causal mask no
-# token sees the padding, and its log-probabilities are left out of the sum.
+# token sees the padding, and its log-probabilities are left out of the sum. These are its last lines, where `rows` are
+# the prompt with each answer, as lists:
 
 # %%
-show_source(score_answers)
+from txcourse.lesson import show_source
+from txlib.generation import TextGenerator, score_answers
+
+show_source(score_answers, last=9)
 
 # %% [markdown]
-# Are its scores ours? And for text, `TextGenerator.score`:
+# Does it give our scores? And for text there is `TextGenerator.score`:
 
 # %%
 question = "“Who sat on the top of a high wall?” said Alice. “It was"
@@ -738,7 +727,7 @@ print(writer.score("The March", NAMES))
 # </details>
 # <details><summary>C. Use a lower temperature</summary>
 #
-# The answers are compared, not drawn; no temperature changes which one is first.
+# The answers are compared, not drawn; no temperature changes which one comes first.
 # </details>
 #
 # **3. Eight examples with *random* labels in the prompt help a large model nearly as much as eight with the right ones. What

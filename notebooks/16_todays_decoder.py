@@ -1,22 +1,21 @@
-# %% [markdown] lesson={"part": "II Language models", "builds": "RMSNorm, SwiGLU, rotary, shared and latent keys, QK-norm, sinks, gates: one swap at a time"}
+# %% [markdown] lesson={"part": "II Language models", "builds": "RMSNorm, SwiGLU, rotary, shared and latent keys, QK-norm: one swap at a time"}
 # # 16 · Today's decoder: from GPT-2 to Llama, and on
 #
 # **After this lesson you will be able to**
 #
 # - name the parts that changed between GPT-2 (2019) and today's open models, and build each of them;
-# - say what each swap bought in *your* measurements: loss, memory, stability, or nothing that stands out from the
-#   noise;
+# - say what each swap bought in *your* measurements: loss, memory, stability, or nothing beyond the noise;
 # - count the cache of a real model, and say why query heads share keys and values.
 #
-# **You need** lessons 05, 06, 10 and 13. **It takes** about 65 minutes to read and try; all cells together run in
-# about a minute on a laptop. Most of that is ten small language models, trained one after another.
+# **You need** lessons 05, 06, 10 and 13. **It takes** about 60 minutes to read and try; all cells together run in about
+# a minute on a laptop. Most of that is ten small language models, trained one after another.
 
 # %% [markdown]
 # ## 1 The problem: a file that your GPT cannot hold
 #
 # In lesson 10 you built GPT-2. Here is a real model of today's kind, small enough to be bundled with the course:
 # 852,608 parameters, trained by its author on the books of Lewis Carroll. Like nearly all models today it is a folder.
-# Here are the names and shapes of its tensors: the first of its four blocks, and what is outside the blocks.
+# First the imports:
 
 # %% tags=["recorded"]
 import time
@@ -33,6 +32,11 @@ from txlib.paths import DATA
 from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, progress, prove_equal
 
+# %% [markdown]
+# The folder's largest file holds the tensors. Read their names and shapes, of the first of four blocks and outside the
+# blocks:
+
+# %%
 with safe_open(shipped("glassllm-en") / "model.safetensors", "pt") as file:
     for name in file.keys():
         if "layers" not in name or "layers.0" in name:
@@ -52,24 +56,23 @@ with safe_open(shipped("glassllm-en") / "model.safetensors", "pt") as file:
 # %% [markdown]
 # ## 2 The idea in one picture
 #
-# We have a list of differences; here is where they belong. Read both towers from the bottom. The wiring is the same:
-# pre-norm blocks on a residual stream, and one last norm, as in lesson 06. Only the parts have changed.
+# Here is where these differences belong. Read both towers from the bottom. The wiring is the same: pre-norm blocks on a
+# residual stream, and one last norm, as in lesson 06.
 
 # %% jupyter={"source_hidden": true}
 figures.decoders()
 
 # %% [markdown]
-# On the left, Radford et al. (2019). On the right, the block of Llama 2 70B and Llama 3; the first Llama (Touvron et
-# al. 2023) still had one key and value head per query head. Mistral, Qwen and most others share them as well. No part
-# was invented there. They were picked because each had been found to be cheaper, or better, or both. Three questions
-# guide us: which parts make the model *simpler* (section 4), *better* (section 5) and *smaller in use* (section 6)?
-# Section 7 asks the same about what came after Llama.
+# On the left, Radford et al. (2019). On the right, the block of Llama 2 70B and Llama 3, and of Mistral, Qwen and most
+# others; the first Llama (Touvron et al. 2023) still had one KV head (of keys and values, lesson 13) per query head.
+# Each part is older than Llama. Which parts make the model *simpler* (section 4), *better* (section 5) and *smaller in
+# use* (section 6)? Section 7 asks the same about what came after Llama.
 
 # %% [markdown]
 # ## 3 The test bench
 #
 # We have two decoders on paper. What is missing is a small model whose parts can be swapped, and the same training for
-# all. Twelve plays by Shakespeare to learn from, character by character, and another one to test on:
+# all. It learns from twelve plays by Shakespeare, character by character, and is tested on another:
 
 # %% tags=["recorded"]
 texts = shakespeare()
@@ -86,8 +89,8 @@ train_ids, test_ids = encode(texts.train), encode(texts.validation)
 # %% [markdown]
 # ### 3.1 GPT-2, with parts that can be swapped
 #
-# Attention is lesson 04's, cut into methods, because each swap will change only one of them: how heads are made, or how
-# values are mixed. `s` holds the settings.
+# Attention is lesson 04's, cut into methods, so that a swap can change one of them and inherit the others. `s` holds the
+# settings.
 
 
 # %% tags=["recorded"]
@@ -128,7 +131,7 @@ class Gelu(nn.Module):
 
 
 # %% [markdown]
-# The block is pre-norm: each part reads the normed stream and adds to the bare one.
+# The block is lesson 06's, pre-norm:
 
 
 # %% tags=["recorded"]
@@ -145,7 +148,7 @@ class Block(nn.Module):
 
 
 # %% [markdown]
-# And the decoder. `length` is the number of learned positions, if there are any. Where `tied` is set, the embedding's
+# The decoder stacks blocks. `length` is the number of learned positions, if there are any. Where `tied` is set, the embedding's
 # matrix is also the output matrix (lesson 10).
 
 
@@ -169,8 +172,8 @@ class Decoder(nn.Module):
 
 
 # %% [markdown]
-# The settings hold sizes, and they hold the *parts themselves*, as classes. So swapping a part takes one word:
-# `swap(gpt2, norm=RMSNorm)`. The sizes are tiny, so that ten models fit into a minute.
+# The settings hold the sizes and the *parts themselves*, as classes, so swapping a part takes one word:
+# `swap(gpt2, norm=RMSNorm)`.
 
 # %% tags=["recorded"]
 def swap(settings, **changes):
@@ -186,7 +189,7 @@ gpt2 = SimpleNamespace(
 # %% [markdown]
 # ### 3.2 The same training for all
 #
-# Same text, same batches, same number of steps. We note the loss on the unseen play.
+# Models of the same seed read the same batches. We note the loss on the unseen play.
 
 # %% tags=["recorded"]
 torch.set_num_threads(1)  # for models this small, more threads only wait
@@ -208,8 +211,8 @@ def test_loss(model):
 
 
 # %% [markdown]
-# The training is AdamW with a short warm-up, then a straight line down to 0. Every matrix starts with a spread of
-# 1 / √columns, so that what it makes is about as large as what it reads.
+# The optimizer is AdamW; its rate warms up briefly, then falls in a straight line to 0. Every matrix starts with a
+# spread of 1 / √columns, so that its output is about as large as its input.
 
 
 # %% tags=["recorded"]
@@ -230,8 +233,7 @@ def train(settings, seed=0, steps=240, rate=6e-3):
 
 
 # %% [markdown]
-# Each training makes a row of the table that we fill in this lesson. The time is the processor's, so that other
-# programs do not count.
+# Each training makes a row of this lesson's table. We measure processor time, so that other programs do not count.
 
 # %% tags=["nbval-ignore-output"]
 table, models = {}, {}
@@ -249,8 +251,8 @@ row("GPT-2", gpt2)
 row("GPT-2, seed 1", gpt2, seed=1)
 
 # %% [markdown]
-# GPT-2 twice: only the seed changed, that is, the initial weights and the batches. Whatever a swap does must be larger
-# than the difference between the two, or it is noise.
+# The two differ only in the seed, that is, in the initial weights and the batches. If a swap changes the loss by less
+# than this difference, that is noise.
 
 # %% tags=["nbval-ignore-output"]
 expect("Loss of GPT-2", table["GPT-2"], 2.3, 2.55)
@@ -264,16 +266,16 @@ predict("swaps", "Five swaps follow. Which will lower the loss by more than the 
 # ### 4.1 RMS norm
 #
 # We have layer norm: subtract the mean, divide by the deviation. Is the mean needed? You know the alternative from
-# lesson 06: leave the mean in, and divide by the root of the mean square. For 1, 3, 5, 7 that is
+# lesson 06: leave the mean in, and divide by the root of the mean square. For 1, 3, 5, 7 that root is
 # $\sqrt{(1 + 9 + 25 + 49)/4} = 4.58$.
 #
 # $$\text{rms}(x) = \text{gain} \odot \frac{x}{\sqrt{\frac{1}{d}\sum_i x_i^2 + \epsilon}}$$
 #
-# *Why it should work:* a norm is there to keep sizes in hand (lesson 06), and for that the size alone matters. Zhang &
-# Sennrich (2019) claim: as good, and faster, because there is less to compute.
+# *Why it should work:* a norm is there to control sizes (lesson 06), and dividing by the size is enough for that. Zhang
+# & Sennrich (2019) find it as good, and faster, since there is less to compute.
 #
-# One detail is new. Large models compute in 16 bits, and the largest number that half precision can hold is 65,504.
-# Squares get there fast. So the square, the mean and the root are computed in 32 bits, whatever comes in.
+# One detail is new. Large models compute in 16 bits, and the largest number that half precision can hold is 65,504. So
+# the square, the mean and the root are computed in 32 bits, whatever comes in.
 
 
 # %% tags=["recorded"]
@@ -302,28 +304,26 @@ theirs = F.rms_norm(x, (64,), eps=1e-6)
 prove_equal(RMSNorm(64, 1e-6)(x), theirs, what="Ours and torch's")
 
 # %% [markdown]
-# An entry of 300 is nothing special in the residual stream of a large model. Its square is 90,000, which in half
-# precision is infinity, and everything divided by infinity is 0. No error, no NaN; the word is simply gone.
+# An entry of 300 is nothing special in the residual stream of a large model. Its square, 90,000, is infinity in half
+# precision, and everything divided by infinity is 0. No error, no NaN; the word is simply gone.
 #
-# Now the swap:
+# Swap it in:
 
 # %% tags=["nbval-ignore-output"]
 with_rms = swap(gpt2, norm=RMSNorm, eps=1e-6)
 row("RMS norm", with_rms)
 
 # %% [markdown]
-# The loss is practically the same: the difference is much smaller than between two seeds. And the time? On our CPU it
-# is no faster, because torch computes layer norm in one call, and ours takes five steps. Zhang & Sennrich compared like
-# with like and saved 7 to 64%. What is certain: one idea fewer, at no cost.
+# The loss changes much less than between two seeds. Our norm is not faster, since torch computes layer norm in one call
+# and ours takes five steps. Zhang & Sennrich compared like with like, and saved 7 to 64% of the time.
 #
 # ### 4.2 No biases
 #
-# We still have a bias after every matrix of a block. PaLM (Chowdhery et al. 2022, section 2) and Llama leave them all
-# out; PaLM's authors report that large models then train more steadily. No model of ours is large enough to check
-# that.
+# Each matrix of a block still has a bias. PaLM (Chowdhery et al. 2022, section 2) and Llama leave them all
+# out; PaLM's authors report that large models then train more steadily. Ours are too small to check that.
 #
-# *Why nothing should get lost:* each sub-layer adds to the stream, and the next norm's input can be shifted by any of
-# the vectors that are added. One more constant vector per sub-layer has little left to do.
+# *Why nothing should get lost:* each sub-layer adds a vector to the stream. A bias adds one more, always the same,
+# which has little left to do.
 
 # %% tags=["nbval-ignore-output"]
 no_biases = swap(with_rms, bias=False)
@@ -337,9 +337,10 @@ row("no biases", no_biases)
 #
 # ### 5.1 SwiGLU
 #
-# We have a network that asks $d_\text{ff}$ questions and passes on the positive answers. What it cannot do in one step
-# is *multiply* two answers: "this, if that". Shazeer (2020) replaces the first matrix by two. One goes through silu and
-# opens or closes a **gate**; the other says what is to pass. Try three gates, with the same content 2:
+# We have a network that asks $d_\text{ff}$ questions and passes on the positive answers (lesson 06). What it cannot do
+# in one step is *multiply* two answers: "this, if that". Shazeer (2020) replaces the first matrix by two. One goes
+# through silu and opens or closes a **gate**; the other says what should pass. Try three gates, with the same content
+# 2:
 
 # %%
 for gate in (-4.0, 0.5, 4.0):
@@ -353,9 +354,9 @@ for gate in (-4.0, 0.5, 4.0):
 #
 # **Keep it fair.** Three matrices of $d \times d_\text{ff}$ instead of two are half as many parameters again. To
 # compare like with like, make them narrower: $3 \cdot d \cdot d_\text{ff}' = 2 \cdot d \cdot d_\text{ff}$ gives
-# $d_\text{ff}' = \frac23 d_\text{ff}$. That is where the 341 of our file comes from: $\frac23 \cdot 4 \cdot 128 =
-# 341.33$, rounded down. Ours becomes $\frac23 \cdot 256 = 171$, rounded up. (Later models are wider again: Llama 3 8B
-# has 3.5 $d$, Llama 3.2 1B 4 $d$.)
+# $d_\text{ff}' = \frac23 d_\text{ff}$. That is where the 341 of our file comes from:
+# $\frac23 \cdot 4 \cdot 128 = 341.33$, rounded down. Ours becomes $\frac23 \cdot 256 = 170.67$, rounded up to 171.
+# (Later models are wider again: Llama 3 8B has 3.5 $d$, Llama 3.2 1B 4 $d$.)
 
 
 # %% tags=["recorded"]
@@ -371,23 +372,22 @@ class SwiGLU(nn.Module):
 
 
 # %% [markdown]
-# Put it in:
+# Swap it in:
 
 # %% tags=["nbval-ignore-output"]
 gated = swap(no_biases, feed_forward=SwiGLU, d_ff=171)
 row("SwiGLU", gated)
 
 # %% [markdown]
-# If it helped, then by less than two seeds differ. Shazeer measured a gain of 2 to 3% of the loss, on a model two
-# thousand times as large, trained for half a million steps; ours learns for 240. Never conclude from a small run that a
-# part is useless, only that *this run cannot show it*. (He offers no more explanation than ours: he attributes the
-# success "to divine benevolence".)
+# The gain, if any, is smaller than two seeds differ. Shazeer measured 2 to 3% of the loss, on a model two thousand
+# times as large, trained for half a million steps; ours learns for 240. A small run never shows that a part is useless,
+# only that *this run cannot show its use*. (He has no explanation, and attributes the success "to divine benevolence".)
 #
 # ### 5.2 Rotary positions
 #
-# We still have a table of positions, which ends at its last row. Lesson 05 built the alternative: nothing is added to
+# The table of positions ends at its last row. Lesson 05 built the alternative: nothing is added to
 # the words; in every block each query and each key is turned, pair by pair of its dimensions, by position times
-# frequency. The score then depends on the distance alone.
+# frequency. Positions then enter the score only through their distance.
 #
 # Which dimensions make a pair? The paper (Su et al. 2021) pairs neighbors, (0, 1), (2, 3), …, and so did Llama's own
 # code. `transformers`' files pair halves: (0, $d_k/2$), (1, $d_k/2 + 1$), … Here are both. Eight rows of a head's
@@ -397,7 +397,7 @@ row("SwiGLU", gated)
 figures.rotary_layouts()
 
 # %% [markdown]
-# In code:
+# `turn` rotates the pairs, and the two layouts differ in how they cut a head into pairs:
 
 
 # %% tags=["recorded"]
@@ -418,10 +418,9 @@ def rotate_halves(x):  # (..., n, d_k)
 
 
 # %% [markdown]
-# Queries come out of a matrix. Row $r$ of it makes dimension $r$ of the query. So if we put the rows of *each head* in
-# another order, evens first and odds after them, the query's dimensions change places in the same way, and what were
-# neighbors are now halves. Do it to queries and keys alike, and every score stays what it was: a dot product does not
-# depend on the order of its terms.
+# Row $r$ of the query matrix makes dimension $r$ of the query. So if we reorder the rows of *each head*, evens first
+# and then odds, what were neighbors are now halves. Do it to queries and keys alike, and every score stays the same: a
+# dot product does not depend on the order of its terms.
 
 # %%
 def to_halves(weight, heads):  # (heads · d_k, d_model): in each head evens, then odds
@@ -433,7 +432,10 @@ def scores(x, w_q, w_k, rotate, heads=4):
     q, k = ((x @ w.T).unflatten(-1, (heads, -1)).transpose(0, 1) for w in (w_q, w_k))
     return rotate(q) @ rotate(k).mT  # (heads, query, key)
 
+# %% [markdown]
+# Try it with random matrices:
 
+# %%
 torch.manual_seed(0)
 x, (w_q, w_k) = torch.randn(10, 64), torch.randn(2, 64, 64) / 8  # (n, d_model), …
 paper = scores(x, w_q, w_k, rotate_neighbors)  # (heads, query, key)
@@ -444,9 +446,10 @@ print(f"without reordering: at position 0 off by {gap[:, 0, 0].max():.1f}, "
       f"elsewhere by up to {gap.max():.1f}")
 
 # %% [markdown]
-# So a model may use either layout, and weights can be converted without training, by moving rows. Our checkpoint was
-# trained with neighbors; the file in the folder has its rows moved. Values and the output matrix stay as they are.
-# (Why? The quiz asks.) The part itself: make the heads as before, then turn queries and keys.
+# So weights can be converted from one layout to the other by moving rows. (Without that, only position 0 is right:
+# nothing is turned there.) Our checkpoint was trained with neighbors; the file in the folder has its rows moved. Values
+# and the output matrix stay as they are. (Why? The quiz asks.) Now the part itself: make the heads as before, then turn
+# queries and keys.
 
 
 # %% tags=["recorded"]
@@ -461,7 +464,7 @@ class RotaryAttention(Attention):
 
 
 # %% [markdown]
-# Out with the learned table, in with the rotation:
+# Swap the learned table for the rotation:
 
 # %% tags=["nbval-ignore-output"]
 rotary = swap(gated, length=None, attention=RotaryAttention, rotate=rotate_halves)
@@ -469,19 +472,19 @@ row("rotary", rotary)
 expect("What rotary gains", table["SwiGLU"] - table["rotary"], 0.1, 0.35)
 
 # %% [markdown]
-# Here is a swap that you can see with the naked eye. Our explanation: the little model has only 240 steps to find out
-# what matters in a text, and "the character just before" is the first thing. With learned positions it must discover
-# that rule 32 times, once for each position. With rotary positions it is one rule. How much of the gap would be left
-# after a long training, our minute cannot tell.
+# This gain is well above the noise. Our explanation: the little model has only 240 steps to find out what matters in a
+# text, and "the character just before" comes first. With learned positions it must discover that rule 32 times, once
+# for each position. With rotary positions it is one rule. How much of the gap a long training would leave, our minute
+# cannot tell.
 
 # %% [markdown]
 # ## 6 A swap that makes it smaller in use: shared keys and values
 #
 # ### 6.1 What a token leaves behind
 #
-# We have a better model, and a bill that comes later. While a model writes, each block keeps a key and a value of every
+# This better model has a price. While a model writes, each block keeps a key and a value of every
 # token so far: the cache of lesson 13. For one token in one block of our bench these are 4 heads · 16 numbers, twice:
-# 128 numbers. In general, with 2 bytes per number:
+# 128 numbers, or 256 bytes with 2 bytes each. In general:
 #
 # $$2 \cdot \text{blocks} \cdot \text{KV heads} \cdot d_k \cdot 2 \text{ bytes}$$
 
@@ -496,23 +499,23 @@ print(f"for 2048 tokens: {cache_bytes(32, 32, 128, 2048) / 1e9:.2f} GB")
 
 # %% [markdown]
 # Half a megabyte for a single *token* of Llama 7B. Its weights are 13.5 GB, so with thirteen users at a time the caches
-# are larger than the model. And it is slow as well: for each new token, all of it has to be read once.
+# are larger than the model. They are slow as well: each new token has to read all of this once.
 #
-# Do 32 heads need 32 different keys for the same word? Shazeer (2019) gave all query heads *one* KV head, one head of
-# keys and values: **multi-query attention**. Ainslie et al. (2023) took the middle: groups of queries share a KV head.
-# This is **grouped-query attention**, with as many KV heads as you can afford.
+# Do 32 heads really need 32 different keys for one word? Shazeer (2019) gave all query heads *one* KV head:
+# **multi-query attention**. Ainslie et al. (2023) let groups of query heads share one: **grouped-query attention**,
+# with as many KV heads as you can afford.
 
 # %% jupyter={"source_hidden": true}
 figures.shared_heads(
     8, (8, 2, 1), title="Fewer KV heads: each is read by a group of queries",
     names=["8 KV heads: multi-head", "2 KV heads: grouped-query", "1 KV head: multi-query"],
-    alt="Three panels of eight query heads. Left, each has a KV head of its own. Middle, the first "
+    alt="Three panels of eight query heads. Left, each has its own KV head. Middle, the first "
     "four share one, the last four another. Right, all eight share one.",
 )
 
 # %% [markdown]
-# To compute with them, each KV head is repeated for its group. The order matters: query heads 0 … 3 read KV head 0, so
-# the heads have to be 0 0 0 0 1 1 1 1. torch has two functions whose names sound alike:
+# To compute with them, repeat each KV head for its group. Query heads 0 … 3 read KV head 0, so the order has to be 0 0
+# 0 0 1 1 1 1. torch has two functions whose names sound alike:
 
 # %%
 kv = torch.arange(2)  # (kv_heads,)
@@ -520,8 +523,8 @@ print("repeat_interleave(4):", kv.repeat_interleave(4).tolist())
 print("repeat(4):           ", kv.repeat(4).tolist(), " <- heads take turns: no groups")
 
 # %% [markdown]
-# Both give the right shape. A model that is *trained* with either works just as well: only the numbers of the query
-# heads differ. But loaded weights need the order they were trained with (lesson 17 measures how much).
+# Both give the right shape, and you can *train* with either: only the numbering of the query heads differs. But loaded
+# weights need the order they were trained with (lesson 17 measures how much).
 
 
 # %% tags=["recorded"]
@@ -541,8 +544,8 @@ class GroupedAttention(RotaryAttention):
 
 
 # %% [markdown]
-# Keys and values now have fewer rows. So that the number of parameters stays, the feed-forward network gets what they
-# save: 21 entries with two KV heads, 32 with one. (Llama 2 did the same when they compared; Touvron et al. 2023b,
+# Keys and values now have fewer rows. To keep the number of parameters, we give the feed-forward network what they
+# save: 21 entries with two KV heads, 32 with one. (Llama 2's authors compared in the same way; Touvron et al. 2023b,
 # A.2.1.)
 
 # %% tags=["nbval-ignore-output"]
@@ -554,8 +557,8 @@ predicted("swaps", "rotary instead of learned positions")
 # %% [markdown]
 # Half of the cache, or three quarters, is gone, and the loss is where it was, within the noise. Ainslie et al. found
 # much the same at scale: 8 KV heads are nearly as good as 64, and a single one is a little worse. Training takes as
-# long as before, since it has no cache. But writing gets faster: the queries of a group read their keys together. One
-# new token, 32 heads of 64, and 4096 tokens in the cache:
+# long as before, since it has no cache. But writing gets faster. Take one new token, 32 heads of 64, and 4096 tokens in
+# the cache:
 
 # %% tags=["nbval-ignore-output"]
 def one_step(kv_heads, n=4096, heads=32, d_k=64):
@@ -572,8 +575,8 @@ for kv_heads in (32, 8, 1):
     print(f"KV heads {kv_heads:2}: {size:3.0f} MB to read, {milliseconds:4.1f} ms")
 
 # %% [markdown]
-# Less to read, less time. (Note how the group is multiplied with its keys at once. Repeating the keys first, as our
-# `share` does, would copy the whole cache.)
+# Less to read, less time. (Here a group's queries are multiplied with their keys at once. Repeating the keys first, as
+# our `share` does, would copy the whole cache.)
 #
 # ### 6.2 Real models
 #
@@ -587,39 +590,26 @@ real = {  # blocks, heads, KV heads, d_k, context
     "Mistral 7B": (32, 32, 8, 128, 8192),
     "Llama 3.1 8B": (32, 32, 8, 128, 131_072),
 }
-caches = {}
 for name, (blocks, heads, own, d_k, context) in real.items():
     kept = [cache_bytes(blocks, kv, d_k, context) / 1e9 for kv in (own, heads, 1)]
-    caches[f"{name}, {context:,} tokens"] = kept[0]
     print(f"{name:13} GB with {own:2} KV heads {kept[0]:6.2f}, with one per query head "
           f"{kept[1]:6.2f}, with a single one {kept[2]:.3f}")
 
 # %% [markdown]
-# The first column as bars:
-
-# %% jupyter={"source_hidden": true}
-plots.bars(
-    caches, title="Long contexts made the cache grow again", log=True, format="{:.2f}",
-    xlabel="GB of cache for one user's full context (2-byte numbers, logarithmic)",
-    alt="Bars: " + "; ".join(f"{name}: {size:.2f} GB" for name, size in caches.items()),
-)
-
-# %% [markdown]
-# A context of 131,072 tokens with one KV head per query head would need 69 GB, for *one* user. (Mistral keeps even less
-# than the table says: each of its layers sees only the last 4096 tokens.)
+# Sharing made the cache small, and longer contexts made it grow again: 17 GB for *one* user of Llama 3.1, or 69 GB
+# without sharing. (Mistral keeps even less than the table says: each of
+# its layers sees only the last 4096 tokens.)
 #
 # ### 6.3 Two more ways to a small cache
 #
 # **Windows in most layers.** Gemma 3 (Gemma Team 2025) lets five of six layers see the last 1,024 tokens only, and the
 # sixth sees the whole past. A window's cache holds a window. For 131,072 tokens six layers then keep
-# $(5 \cdot 1{,}024 + 131{,}072) / (6 \cdot 131{,}072) = 17.3\%$ of what six full layers would keep. In `txlib` the
-# block's config takes one mask per layer: `mask=(sliding_window(1023),) * 5 + (causal(),)`. The cache forgets by
-# itself.
+# $(5 \cdot 1{,}024 + 131{,}072) / (6 \cdot 131{,}072) = 17.3\%$ of what six full layers would keep. In `txlib` a
+# block's config takes one mask per layer: `mask=(sliding_window(1023),) * 5 + (causal(),)`.
 #
-# **Latent attention** (DeepSeek-V2, DeepSeek-AI 2024, section 2.1). Why not keep all heads apart, and store something
-# small from which their keys and values can be *computed*? From the token's vector $x$ make one short vector, the
-# *latent* $c = W_\text{down}\, x$, and store only that. Each head has matrices $W_{UK}$ and $W_{UV}$ of its own (U for
-# up): its key is $W_{UK}\, c$, its value $W_{UV}\, c$.
+# **Latent attention** (DeepSeek-V2, DeepSeek-AI 2024, section 2.1). Store something small from which each head's keys
+# and values can be *computed*: one short vector made from the token's vector $x$, the *latent* $c = W_\text{down}\, x$.
+# Each head has its own matrices $W_{UK}$ and $W_{UV}$ (U for up): its key is $W_{UK}\, c$, its value $W_{UV}\, c$.
 
 # %%
 torch.manual_seed(0)
@@ -632,14 +622,14 @@ written_out = (q @ k.mT / d_k**0.5).softmax(dim=-1) @ v  # (heads, 1, d_k)
 
 # %% [markdown]
 # But then, must all keys be computed anew for each token that is written? No: a score is
-# $q \cdot (W_{UK}\, c) = (W_{UK}^\top q) \cdot c$. So multiply the one *query* by $W_{UK}^\top$ instead, and attend
-# to the stored vectors themselves. Values likewise: mix the stored vectors first, then multiply once by $W_{UV}$.
+# $q \cdot (W_{UK}\, c) = (W_{UK}^\top q) \cdot c$. So multiply the one *query* by $W_{UK}^\top$ instead, and attend to
+# the stored vectors themselves. Values likewise: mix the stored vectors first, then multiply once by $W_{UV}$.
 
 # %% jupyter={"source_hidden": true}
 figures.latent_attention()
 
 # %% [markdown]
-# Both ways in numbers:
+# Compare both ways in numbers:
 
 # %%
 asked = q @ up_key  # (heads, 1, latent)
@@ -650,8 +640,8 @@ print(f"numbers per token: keys and values {2 * heads * d_k}, latent {latent}")
 print(f"DeepSeek-V2, 128 heads of 128: {2 * 128 * 128:,} against {512 + 64}")
 
 # %% [markdown]
-# 57 times less. (With 60 layers and 2-byte numbers, that is 69 KB per token instead of 3.9 MB.) In this form it is
-# multi-query attention with one wide key that also serves as the value; yet each head has, in effect, a key of its own.
+# 57 times less. In this form it is multi-query attention with one wide key that also serves as the value; yet each head
+# has, in effect, its own key.
 #
 # 512 is the latent vector. The other 64 are the price of rotary positions: a rotation, different at each position,
 # would come between $W_{UK}$ and the query, and $W_{UK}$ could not be moved past it. So DeepSeek does not rotate those
@@ -662,11 +652,10 @@ print(f"DeepSeek-V2, 128 heads of 128: {2 * 128 * 128:,} against {512 + 64}")
 #
 # ### 7.1 QK-norm, where it is needed
 #
-# We have Llama's block. Look into the `config.json` of a newer model, and you find more entries. Most of them are not
-# there for a lower loss. Take **QK-norm**. Scores are products of queries and keys, and nothing keeps those small. When
-# they grow, the softmax hardens, and training at a high learning rate can break. Dehghani et al. (2023) therefore
-# normalize queries and keys; Qwen 3 and OLMo 2 do it with RMS norm. Here as in Qwen 3: over each head, before turning,
-# with a learned gain.
+# The `config.json` of a model newer than Llama has more entries. Take **QK-norm**. Scores are products of
+# queries and keys, and nothing keeps those small. When they grow, the softmax hardens, and training at a high learning
+# rate can break. Dehghani et al. (2023) therefore normalize queries and keys; Qwen 3 and OLMo 2 do it with RMS norm.
+# Here as in Qwen 3: over each head, before turning, with a learned gain.
 
 
 # %% tags=["recorded"]
@@ -682,15 +671,18 @@ class NormedAttention(GroupedAttention):
         return q, self.share(k), self.share(v)
 
 
+# %% [markdown]
+# Guess first:
+
+# %% jupyter={"source_hidden": true}
 predict("hot", "At ten times the learning rate, which of the two will learn worse?",
         "the plain one", "the one with QK-norm", "both about the same")
 
 # %% [markdown]
-# We train it like the others, and then both at ten times the learning rate:
+# Train both at ten times the rate:
 
 # %% tags=["nbval-ignore-output"]
 normed = swap(grouped, attention=NormedAttention)
-row("QK-norm", normed)
 row("2 KV, × 10", grouped, rate=6e-2)
 row("QK-norm, × 10", normed, rate=6e-2)
 gain = table["2 KV, × 10"] - table["QK-norm, × 10"]
@@ -698,172 +690,99 @@ expect("What QK-norm gains at that rate", gain, 0.05, 0.5)
 predicted("hot", "the plain one")
 
 # %% [markdown]
-# At the usual rate it is not needed: the difference is noise. At ten times the rate the plain model learns clearly
-# worse, and the one with QK-norm hardly notices. That is what it is for: where a training costs millions, you cannot
-# try ten learning rates.
+# The plain model learns clearly worse than at the usual rate (2.198), and the one with QK-norm hardly notices. That is
+# what it is for: when a training run costs millions, you cannot try ten learning rates.
 #
-# ### 7.2 Seven more entries of a config
+# ### 7.2 Eight more entries
 #
-# Each is a line or two of code. Three of them change the scores, so here they are written out, with two places to hook
-# into.
-
-
-# %% tags=["recorded"]
-class ScoredAttention(GroupedAttention):
-    def cap(self, score):
-        return score
-
-    def weigh(self, score):
-        return score.softmax(dim=-1)
-
-    def mix(self, q, k, v):  # (batch, heads, n, d_k) each
-        score = self.cap(q @ k.mT / self.d_k**0.5)  # (batch, heads, query, key)
-        future = torch.ones_like(score[0, 0]).triu(1).bool()  # (query, key)
-        return self.weigh(score.masked_fill(future, -torch.inf)) @ v
-
-
-# %% [markdown]
-# **Soft-capping** (Gemma 2) bends the scores so that none leaves ±50; it caps the logits at ±30 in the same way. A
-# score of 5 stays 4.98, one of 100 becomes 48. **A sink** (gpt-oss): the weights of a softmax add up to 1, so a head
-# that finds nothing must put its weight *somewhere*, often on the first token. One learned number per head joins the
-# softmax and is then thrown away: now a head can look at nothing.
-
-
-# %% tags=["recorded"]
-class CappedAttention(ScoredAttention):
-    def cap(self, score):
-        return 50 * torch.tanh(score / 50)
-
-
-class SinkAttention(ScoredAttention):
-    def __init__(self, s):
-        super().__init__(s)
-        self.sink = nn.Parameter(torch.zeros(s.heads))
-
-    def weigh(self, score):  # (batch, heads, query, key)
-        sink = self.sink[:, None, None].expand(*score.shape[:3], 1)
-        return torch.cat([score, sink], dim=-1).softmax(dim=-1)[..., :-1]
-
-
-# %% [markdown]
-# **An output gate** (Qwen3-Next) serves the same end in another way: the token itself decides, entry by entry, how much
-# of what attention brings may pass. And **less rotation**: GPT-NeoX turns a quarter of each head and leaves the rest to
-# content alone (*partial rotary*). SmolLM3 turns nothing in every fourth layer (*NoPE*, no positional encoding); the
-# causal mask still tells a layer where the text begins. Both are meant for texts longer than those of the training
-# (lesson 17).
-
-
-# %% tags=["recorded"]
-class GatedAttention(GroupedAttention):
-    def __init__(self, s):
-        super().__init__(s)
-        self.gate = nn.Linear(s.d_model, s.d_model, s.bias)
-
-    def forward(self, x):  # (batch, n, d_model)
-        mixed = self.mix(*self.make_heads(x)).transpose(1, 2).flatten(2)
-        return self.output(mixed * self.gate(x).sigmoid())
-
-
-def rotate_quarter(x):  # (..., n, d_k)
-    turned, rest = x.tensor_split([x.shape[-1] // 4], dim=-1)
-    return torch.cat([rotate_halves(turned), rest], dim=-1)
-
-
-def rotate_nothing(x):  # (..., n, d_k)
-    return x
-
-
-# %% [markdown]
-# **Where the norms are.** Gemma 2 and 3 norm what a sub-layer reads *and* what it adds. OLMo 2 norms only what it adds.
-# (Not post-norm: the stream itself stays bare.)
-
-
-# %% tags=["recorded"]
-class TwiceNormedBlock(Block):
-    def __init__(self, s):
-        super().__init__(s)
-        self.attention_out_norm = s.norm(s.d_model, s.eps)
-        self.feed_forward_out_norm = s.norm(s.d_model, s.eps)
-
-    def forward(self, x):  # (batch, n, d_model)
-        found = self.attention(self.attention_norm(x))
-        x = x + self.attention_out_norm(found)
-        computed = self.feed_forward(self.feed_forward_norm(x))
-        return x + self.feed_forward_out_norm(computed)
-
-
-class OutNormedBlock(Block):
-    def forward(self, x):  # (batch, n, d_model)
-        x = x + self.attention_norm(self.attention(x))
-        return x + self.feed_forward_norm(self.feed_forward(x))
-
-
-# %% [markdown]
-# **Tied or not.** GPT-2 uses one matrix for the embedding and the output, Llama 7B has two. How much of a model is such
-# a matrix? In GPT-2 small it is $50{,}257 \cdot 768$ of 124 million parameters, 31%; in Llama 7B $32{,}000 \cdot 4096$
-# of 6.74 billion, 2%. A large model hardly notices a second one. A small one with a large vocabulary cannot afford it:
-# in Llama 3.2 1B the matrix is 21%, and it is tied again. It is a question of size, not of year.
+# Each changes one part of the block that you have:
+#
+# | Setting | Seen in | What it changes |
+# | --- | --- | --- |
+# | soft-capping | Gemma 2 | a score $s$ becomes $50 \tanh(s / 50)$: 5 becomes 4.98, 100 becomes 48 (the logits likewise, at 30) |
+# | sink | gpt-oss | one learned number per head joins the softmax, and is then thrown away |
+# | output gate | Qwen3-Next | what attention brings is multiplied, entry by entry, by $\sigma(W x)$ |
+# | norms before and after | Gemma 2 and 3 | what a sub-layer adds is normed, as well as what it reads |
+# | norms after only | OLMo 2 | only what it adds is normed; the stream itself stays bare |
+# | partial rotary | GPT-NeoX, Qwen3-Next | a quarter of each head is turned |
+# | no positions (*NoPE*) | SmolLM3, Llama 4 | in every fourth layer, nothing is turned |
+# | untied | Llama 7B | the output matrix is not the embedding |
+#
+# Why a sink? The weights of a softmax add up to 1, so a head that finds nothing must put its weight *somewhere*, often on
+# the first token. With low scores, −4, −5 and −3, the three tokens still get 24%, 9% and 67%. Next to a sink of 0 they
+# get $(e^{-4} + e^{-5} + e^{-3}) / (1 + e^{-4} + e^{-5} + e^{-3}) = 0.075 / 1.075 = 7\%$ together: the head looks at nearly
+# nothing.
 #
 # ### 7.3 All swaps on one page
 #
-# One seed can deceive. `data/swaps.py` trained each setting with three, at the usual rate and at ten times that. A
-# change
-# is against the row it starts from, seed by seed: of the first five swaps the row above ("1 KV head" starts from
-# rotary as well), of the later ones "2 KV heads".
+# One seed can deceive. `data/swaps.py` trained each setting with three, at the usual rate and at ten times that rate.
+# Each change is measured, seed by seed, against the model that the swap was made in: for Llama's parts the row above
+# (for "1 KV head": rotary), for the later entries "2 KV heads". Guess first:
+
+# %% jupyter={"source_hidden": true}
+predict("newer", "At the usual rate, which lowers the loss in each of three seeds?",
+        "a sink", "norms after only", "an output gate", "none of them")
+
+# %% [markdown]
+# Next to the change, note how much a model's own loss rises at ten times the rate:
 
 # %%
 import json
 
 recorded = json.loads((DATA / "swaps.json").read_text())
 usual, hot = recorded["usual"], recorded["ten times the rate"]
-changes = {}
+changes, rises = {}, {}
 for name, parent in recorded["parents"].items():
     change = [usual[name][seed] - usual[parent][seed] for seed in usual[name]]
     changes[name] = (min(change), sum(change) / len(change), max(change))
-    fast = sum(hot[name].values()) / len(hot[name])
-    low, mean, high = changes[name]
-    print(f"{name:22} {mean:+.3f}, from {low:+.3f} to {high:+.3f}; "
-          f"at ten times the rate: loss {fast:.2f}")
+    rise = [hot[name][seed] - usual[name][seed] for seed in usual[name]]
+    rises[name] = sum(rise) / len(rise)
 
 # %% [markdown]
-# The changes at the usual rate as a figure, a dot at the mean and a line from the least to the greatest:
+# First the usual rate. A dot is the mean, a line goes from the least to the greatest:
 
 # %% jupyter={"source_hidden": true}
-plots.ranges(
+display(plots.ranges(
     changes, title="One swap lowers the loss: rotary", mark=0.0,
     xlabel="change of the loss (nats per character), three seeds",
     alt="A dot and a range for each swap: "
     + "; ".join(f"{name} {low:+.2f} to {high:+.2f}" for name, (low, _, high) in changes.items()),
+))
+predicted("newer", "none of them")
+
+# %% [markdown]
+# One swap lowers the loss, rotary. Rotating only a quarter of each head loses most of that gain, rotating nothing all of
+# it. "Norms after only" learns more slowly in our 240 steps, and a separate output matrix is one more thing to learn.
+# All else changes the mean by at most 0.02, a third of what two seeds differed by.
+#
+# Then ten times the rate:
+
+# %% jupyter={"source_hidden": true}
+plots.bars(
+    dict(sorted(rises.items(), key=lambda rise: rise[1])), format="{:+.2f}",
+    title="QK-norm survives ten times the rate, a cap nearly",
+    xlabel="rise of the loss at ten times the rate (nats per character), mean of three seeds",
+    alt="Bars: " + "; ".join(f"{name} {rise:+.2f}" for name, rise in rises.items()),
 )
 
 # %% [markdown]
-# At the usual rate one swap lowers the loss, rotary; and to turn only a quarter of each head, or nothing, gives it
-# back.
-# Norms after the sub-layers only learn more slowly in our 240 steps, and an output matrix of one's own is one more
-# thing
-# to learn. All else is noise.
+# Most models lose about 0.2 nats. With QK-norm nothing is lost, and with a cap on the scores 0.08: so it *was* the
+# scores that had grown too large. ("Norms after only" and "no positions" also lose less, from a worse start.)
 #
-# At ten times the rate the order is another. Most models lose about 0.2 nats. With QK-norm nothing is lost, and with a
-# cap on the scores 0.08: so it *was* the scores that had grown too large. That is how to read the configs of newer
-# models. Hardly an entry is there for a lower loss on the first day:
+# So hardly an entry of a newer config is there for a lower loss on the first day. They are there
 #
-# | Setting | Seen in | What it is for |
-# | --- | --- | --- |
-# | QK-norm | Qwen 3, OLMo 2, Gemma 3 | stability: scores cannot grow |
-# | capped scores, capped logits | Gemma 2 | the same (Gemma 3 took QK-norm instead) |
-# | sink | gpt-oss | a head may look at nothing, also in a window without the first token |
-# | output gate | Qwen3-Next | the same, and stability |
-# | norms before and after | Gemma 2, Gemma 3 | what is added to the stream stays small in deep models |
-# | norms after only, with QK-norm | OLMo 2 | the same |
-# | partial rotary, NoPE in some layers | GPT-NeoX, Qwen3-Next; SmolLM3, Llama 4 | longer texts |
-# | untied | Llama 7B | more room, where the model is large |
+# - for **stability**: QK-norm, capping, the two places of the norms, the output gate;
+# - so that a head may **look at nothing**: sinks and the output gate;
+# - for **longer texts**: partial rotary, NoPE;
+# - for **more room**, where the model is large: untied. In GPT-2 small the matrix is 31% of all parameters, in Llama 7B
+#   2%. In Llama 3.2 1B, with its large vocabulary, it is 21%, and tied again.
 #
 # ### 7.4 Open the library
 #
 # In `txlib` there is one decoder, `GPT`. What you swapped by class, its config says by name: `norm="rms"`,
-# `activation="swiglu"`, `position="rotary_half"`, `kv_heads=2`, `bias=False`. So are the later ones:
-# `qk_norm="rms"`, `softcap=50.0`, `sinks=True`, `gate=True`, `RotaryConfig(fraction=0.25)`. Latent
-# attention is a mixer, `LatentConfig(rank=…)`. The parts, as the library has them:
+# `activation="swiglu"`, `position="rotary_half"`, `kv_heads=2`, `bias=False`; later, `qk_norm="rms"`, `softcap=50.0`,
+# `sinks=True`, `gate=True`, `RotaryConfig(fraction=0.25)`. Latent attention is `LatentConfig(rank=…)`. Two parts, as
+# the library has them:
 
 # %%
 from txcourse.lesson import show_source
@@ -871,10 +790,10 @@ from txlib.layers import BlockConfig, FeedForward
 from txlib.layers import RMSNorm as LibraryRMSNorm
 from txlib.models import GPT, GPTConfig
 
-show_source(LibraryRMSNorm, FeedForward)
+show_source(LibraryRMSNorm, FeedForward.forward)
 
 # %% [markdown]
-# Your trained grouped model goes into it by a table of names:
+# A table of names puts your trained grouped model into it:
 
 # %%
 block = BlockConfig.of_sizes(64, 4, 192, norm="rms", norm_eps=1e-6, activation="swiglu",
@@ -909,7 +828,7 @@ with torch.no_grad():
 # </details>
 # <details><summary>C. 1536: half, because there are two matrices in front</summary>
 #
-# There are three matrices against two, so two thirds. The one that leads back has become narrower as well.
+# There are three matrices against two, so two thirds.
 # </details>
 #
 # **2. A checkpoint was trained with rotary neighbors, your code turns halves. You reorder the rows of the query and the
@@ -921,13 +840,11 @@ with torch.no_grad():
 # </details>
 # <details><summary>B. The values' rows too, since keys and values belong together</summary>
 #
-# They belong to the same token, but a value's dimensions meet the columns of the output matrix. Reorder one of the two,
-# and they no longer fit.
+# A value's dimensions meet the columns of the output matrix. Reorder one of the two, and they no longer fit.
 # </details>
 # <details><summary>C. All four, or none</summary>
 #
-# All four would give the right result only if the output matrix's *columns* were reordered with the values' rows. It is
-# not needed.
+# That would work only if the output matrix's *columns* were reordered with the values' rows, and it is not needed.
 # </details>
 #
 # **3. 32 query heads share 8 KV heads, $d_k$ = 128. How does the cache compare with that of 32 KV heads, and how does
@@ -939,19 +856,19 @@ with torch.no_grad():
 # </details>
 # <details><summary>B. The cache is a quarter, the work is the same</summary>
 #
-# Right. What is saved is memory, and the time to *read* it. When one token is written at a time, that is most of the
+# Right. What is saved is memory, and the time to *read* it, which is most of the time when one token is written at a
 # time.
 # </details>
 # <details><summary>C. The cache is the same, the work is a quarter</summary>
 #
-# It is the other way round: keys and values are what the cache holds.
+# It is the other way around: keys and values are what the cache holds.
 # </details>
 #
 # **4. You add QK-norm to your model, and its loss does not change. What have you learned?**
 #
 # <details><summary>A. QK-norm is useless</summary>
 #
-# At this rate and this size you could not tell. Section 7.1 found the place where it matters.
+# At this rate and size you could not tell. Section 7.1 found where it matters.
 # </details>
 # <details><summary>B. That at this learning rate your scores did not need it</summary>
 #
@@ -959,26 +876,25 @@ with torch.no_grad():
 # </details>
 # <details><summary>C. That you have wired it wrongly</summary>
 #
-# Possible, but an unchanged loss doesn't show it. Compare numbers with another implementation.
+# An unchanged loss doesn't show it. Compare numbers with another implementation.
 # </details>
 
 # %% [markdown]
 # ## 9 Summary
 #
 # - Llama is GPT-2's wiring with other parts: RMS norm, SwiGLU, rotary positions, shared keys and values, no biases.
-# - Measured on small models: rotary lowers the loss, shared KV heads halve the cache at no cost that shows, and the
-#   rest
-#   is noise at the usual rate.
+# - Measured on small models: rotary lowers the loss, shared KV heads halve the cache at no visible cost, and the effect
+#   of Llama's other parts is noise at the usual rate.
 # - Rotary's two layouts are the same up to the order of the query and key rows within each head.
 # - The cache is 2 · blocks · KV heads · $d_k$ numbers per token; grouped queries divide it by the size of a group.
 #   Windows in most layers, or one latent vector for all heads, make it smaller still.
-# - Most settings after Llama change nothing at the usual rate. They are for stability (QK-norm, caps, gates), for long
-#   texts (partial rotary, NoPE), or for heads that find nothing (sinks).
+# - No setting after Llama lowered the loss at the usual rate by more than noise. These settings are for stability
+#   (QK-norm, caps, gates), for long texts (partial rotary, NoPE), or for heads that find nothing (sinks).
 #
 # **Read** Touvron et al. 2023, *LLaMA*, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), section 2. Zhang &
-# Sennrich 2019, *Root Mean Square Layer Normalization*, [arXiv:1910.07467](https://arxiv.org/abs/1910.07467), section
-# 4. Shazeer 2020, *GLU Variants Improve Transformer*, [arXiv:2002.05202](https://arxiv.org/abs/2002.05202). Su et
-# al. 2021, *RoFormer*, [arXiv:2104.09864](https://arxiv.org/abs/2104.09864), section 3. Shazeer 2019, *Fast Transformer
+# Sennrich 2019, *Root Mean Square Layer Normalization*, [arXiv:1910.07467](https://arxiv.org/abs/1910.07467),
+# section 4. Shazeer 2020, *GLU Variants Improve Transformer*, [arXiv:2002.05202](https://arxiv.org/abs/2002.05202). Su et al.
+# 2021, *RoFormer*, [arXiv:2104.09864](https://arxiv.org/abs/2104.09864), section 3. Shazeer 2019, *Fast Transformer
 # Decoding*, [arXiv:1911.02150](https://arxiv.org/abs/1911.02150), section 3. Ainslie et al. 2023, *GQA*,
 # [arXiv:2305.13245](https://arxiv.org/abs/2305.13245), section 2. Dehghani et al. 2023, *Scaling Vision Transformers to
 # 22 Billion Parameters*, [arXiv:2302.05442](https://arxiv.org/abs/2302.05442), section 2. Touvron et al. 2023b, *Llama

@@ -14,8 +14,8 @@
 # %% [markdown]
 # ## 1 The problem: a folder from a stranger
 #
-# We have the parts of today's decoders (lesson 16). What is missing is a model that somebody else has trained. It comes
-# as a folder. `config.json` says what to build:
+# Lesson 16 built the parts of today's decoders. A model that someone else has trained comes as a folder, and its
+# `config.json` says what to build. First the imports:
 
 # %%
 import json
@@ -28,16 +28,12 @@ from torch import nn
 
 from txlib import plots
 from txlib.data import reviews, shakespeare, shipped
-from txlib.generation import keep_top_k
 from txlib.models.pretrained import load_pretrained
-from txlib.paths import DATA
-from txlib.text import load_tokenizer
 from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, progress, prove_equal
-from txcourse.lesson import show_source, write_module
 
 # %% [markdown]
-# This one is bundled with the course, a Llama of 852,608 parameters, trained by its author on the books of Lewis
+# This folder, a Llama of 852,608 parameters, is bundled with the course. Its author trained it on the books of Lewis
 # Carroll:
 
 # %%
@@ -47,12 +43,12 @@ for name, value in vars(config).items():
     print(f"{name:24} {value}")
 
 # %% [markdown]
-# With lesson 16 in mind: four blocks, four query heads on two KV heads, a SwiGLU 341 wide, rotary positions
-# with base 10,000, one matrix for embedding and output.
+# With lesson 16 in mind: four blocks, four query heads on two KV heads, a SwiGLU 341 wide, rotary positions with base
+# 10,000, one matrix for embedding and output.
 #
 # The second file needs no library either. A safetensors file is eight bytes that say how long the header is, the
-# header, and then nothing but numbers. The header is JSON: name, type, shape, and from which byte to which. There is
-# no code in it, so a file from a stranger cannot run any. (A pickle can.)
+# header, and then nothing but numbers. The header is JSON: name, type, shape, first and last byte. There is no code in
+# it, so a file from a stranger cannot run any. (A pickle can.)
 
 # %%
 raw = bytearray((folder / "model.safetensors").read_bytes())
@@ -77,22 +73,22 @@ print(tensor(header["model.norm.weight"])[:6])
 # %% [markdown]
 # ## 2 The idea in one picture
 #
-# We have names, shapes and numbers. What is missing is where each belongs. In the file's names, read from the bottom:
+# Where does each of these tensors belong? Here is the model in the file's names, read from the bottom:
 
 # %% jupyter={"source_hidden": true}
 figures.checkpoint()
 
 # %% [markdown]
-# A loader is a table: which name of the file is which part of your model. Everything else in this lesson is about one
-# question. *A wrong model loads just as well. How do you know that yours is right?*
+# A loader is a table that says which name in the file is which part of your model. But a wrong model loads just as
+# well. *How do you know that yours is right?* The rest of the lesson is about that question.
 
 # %% [markdown]
 # ## 3 Your own model holds it
 #
 # ### 3.1 The parts of lesson 16, in one piece
 #
-# We have the parts, one swap at a time. Here they are again, put together for Llama alone. First the norm and the
-# gated network:
+# Lesson 16 brought in the parts one swap at a time. Here they are again, for Llama alone. First the norm and the gated
+# network:
 
 
 # %%
@@ -118,8 +114,8 @@ class SwiGLU(nn.Module):
 
 
 # %% [markdown]
-# How queries and keys are turned, and the order in which query heads share KV heads. Attention gets both as functions,
-# so that we can exchange them when we break things in section 5.
+# Next, how queries and keys are turned, and which query heads share a KV head. Both are functions, so that we can
+# exchange them when we break things in section 5.
 
 
 # %%
@@ -137,7 +133,7 @@ def groups(kv, heads):  # (batch, kv_heads, n, d_k) to (batch, heads, n, d_k)
 
 
 # %% [markdown]
-# Attention:
+# Attention gets the angles by which to turn at each position:
 
 
 # %%
@@ -160,7 +156,7 @@ class Attention(nn.Module):
 
 
 # %% [markdown]
-# The block, and the model. `frequency` is how far each pair of dimensions turns per position; section 6 will change it.
+# The block is lesson 16's:
 
 
 # %%
@@ -178,7 +174,8 @@ class Block(nn.Module):
 
 
 # %% [markdown]
-# Most Llamas have an output matrix of their own, which the file calls `lm_head`. Ours is tied.
+# In the model, `frequency` is how far each pair of dimensions turns per position; section 6 will change it. Most Llamas
+# have a separate output matrix, which the file calls `lm_head`. Ours is tied.
 
 
 # %%
@@ -204,6 +201,8 @@ class Llama(nn.Module):
 # ### 3.2 A table of names
 #
 # Each name of the file becomes ours. `load_state_dict` refuses missing names, unknown names and wrong shapes.
+# (Some files need more than names. GPT-2's `c_attn` is query, key and value in one matrix, stored as (inputs, outputs):
+# transpose it, then cut it in three.)
 
 # %%
 NAMES = {
@@ -223,8 +222,8 @@ def our_name(name):
 
 
 # %% [markdown]
-# So `model.layers.0.self_attn.q_proj.weight` becomes `blocks.0.attention.query.weight`. Fill the model.
-# `<All keys matched successfully>` is torch's way to say that nothing was missing and nothing was left.
+# So `model.layers.0.self_attn.q_proj.weight` becomes `blocks.0.attention.query.weight`. Now fill the model.
+# `<All keys matched successfully>` says that nothing was missing and nothing was left over.
 
 
 # %%
@@ -243,10 +242,13 @@ print(message)
 # %% [markdown]
 # ### 3.3 It writes
 #
-# The tokens are a third file of the folder: a byte-pair vocabulary of 1,024 (lesson 01). Let it write, at temperature
-# 0.7, among the 40 likeliest tokens (lesson 11). Here is the first text that your own Llama writes:
+# The folder's third file is a byte-pair vocabulary of 1,024 tokens (lesson 01). Let your Llama write, at temperature
+# 0.7, among the 40 likeliest tokens (lesson 11):
 
 # %% tags=["nbval-ignore-output"]
+from txlib.generation import keep_top_k
+from txlib.text import load_tokenizer
+
 tokenizer = load_tokenizer(folder)
 
 
@@ -263,15 +265,17 @@ def write(model, prompt, tokens=40, seed=0):
 print(write(real, "Alice was beginning to", tokens=100))
 
 # %% [markdown]
-# Spelling, quotation marks, Alice and the Queens, and no sense: that is what 0.85 million parameters can do. Is every
-# part of your decoder right, then? A text that looks right proves nothing, as section 5 will show.
+# It has spelling, quotation marks, Alice and the Queens, but no sense. Is every part right, then? A text that looks
+# right proves nothing, as section 5 will show.
 #
-# ### 3.4 The same numbers, also in a file of your own and in a GPT
+# ### 3.4 The same numbers, also in your own file
 #
-# So compare all numbers with the library's, which reads the same folder. Your model needs nothing but torch:
-# `write_module` copies its cells into a file, as in lesson 08, and that file has to give the same as well.
+# So compare all logits with those of the library, which reads the same folder. Your model needs nothing but torch:
+# `write_module` copies its cells into a file, as in lesson 08, and that file must give the same logits.
 
 # %%
+from txcourse.lesson import write_module
+
 library = load_pretrained(folder, dtype=torch.float32)
 rhyme = "The Queen of Hearts, she made some tarts, all on a summer day."
 ids = torch.tensor([tokenizer.encode(rhyme)])  # (1, n)
@@ -287,49 +291,11 @@ with torch.no_grad():
     prove_equal(again(ids), theirs, tolerance=1e-4, what="The file and the library")
 
 # %% [markdown]
-# And a GPT like lesson 10's, made of the library's blocks? They take their parts from a config. Give them Llama's:
-
-
-# %%
-from txlib.attention import causal
-from txlib.layers import BlockConfig, TokenEmbedding, TransformerBlock
-
-
-class GPT(nn.Module):  # lesson 10's, without learned positions
-    def __init__(self, vocab_size, config, layers):
-        super().__init__()
-        self.embedding = TokenEmbedding(vocab_size, config.d_model, scaled=False)
-        self.layers = nn.ModuleList(TransformerBlock(config) for _ in range(layers))
-        self.norm = config.norm.make(config.d_model)
-
-    def forward(self, ids):  # (batch, n)
-        x = self.embedding(ids)  # (batch, n, d_model)
-        for layer in self.layers:
-            x = layer(x, causal())
-        return self.norm(x) @ self.embedding.weight.T  # (batch, n, vocab)
-
-
-# %% [markdown]
-# Its parts have other names, so it needs another table; two entries differ from ours.
-
-# %%
-parts = BlockConfig.of_sizes(
-    128, 4, 341, norm="rms", norm_eps=1e-6, activation="swiglu", bias=False,
-    position="rotary_half", kv_heads=2)
-gpt, renamed = GPT(config.vocab_size, parts, layers=4), {}
-for name, weight in weights.items():
-    name = name.replace("blocks", "layers").replace(".attention", ".self_attention")
-    renamed[name] = weight
-print(gpt.load_state_dict(renamed))
-with torch.no_grad():
-    prove_equal(gpt(ids), theirs, tolerance=1e-4, what="The GPT and the library")
-
-# %% [markdown]
 # ## 4 How well does it read?
 #
-# We have a model that is wired as its author meant. What does it know? Measure its loss on real English: the opening of
-# *Alice's Adventures in Wonderland*, which it was trained on, and two that it has never seen.
-# `loss_by_position` cuts a text into windows of n tokens and keeps the positions apart; section 6 needs that.
+# What does this model know? Measure its loss on three texts: the opening of
+# *Alice's Adventures in Wonderland*, which it was trained on, and two that it has never seen. `loss_by_position` cuts a
+# text into windows of n tokens and averages over the windows, not over the positions; section 6 needs that.
 
 # %%
 opening = (
@@ -351,9 +317,8 @@ def loss_by_position(model, text, n=128):
 
 
 # %% [markdown]
-# Compare per *character*, as well as per token: where the vocabulary knows few of a text's words, it cuts them into
-# many small tokens, which are easier to guess one by one. (A model that knows nothing has $\ln 1024 = 6.93$ nats per
-# token.)
+# Compare per *character* as well as per token: a text whose words are not in the vocabulary is cut into many small
+# tokens, which are easier to guess one by one. (A model that knows nothing has $\ln 1024 = 6.93$ nats per token.)
 
 # %%
 play = shakespeare().validation[:20_000]
@@ -362,64 +327,46 @@ samples = {
     "reviews": " ".join(review.text for review in reviews().test)[:20_000],
     "Alice, opening": opening,
 }
-per_character = {}
 for name, text in samples.items():
     loss = loss_by_position(real, text).mean().item()
     tokens = len(tokenizer.encode(text))
-    per_character[name] = loss * tokens / len(text)
     print(f"{name:15} {loss:.2f} nats per token of {len(text) / tokens:.1f} characters,"
-          f" {per_character[name]:.2f} per character")
+          f" {loss * tokens / len(text):.2f} per character")
 
 # %% [markdown]
-# As a figure:
-
-# %% jupyter={"source_hidden": true}
-plots.bars(
-    per_character, format="{:.2f}",
-    title="It reads best what it was trained on", xlabel="loss (nats per character)",
-    alt="Bars of the loss in nats per character: "
-    + ", ".join(f"{name} {loss:.1f}" for name, loss in per_character.items()),
-)
-
-# %% [markdown]
-# Per token the reviews look worst; per character Shakespeare is the hardest of the three. So never compare losses per
-# token between two texts, or two vocabularies.
+# It reads best what it was trained on. Per token the reviews look worst; per character Shakespeare is the hardest. So
+# never compare losses per token between two texts, or two vocabularies.
 
 # %% [markdown]
 # ## 5 Break it: what a wrong part looks like
 #
-# ### 5.1 Seven faults that load
+# ### 5.1 Six faults that load
 #
-# We have a model that is right, and a loss to compare with. Now make it wrong, one part at a time. Each fault below
-# loads without an error, since all shapes fit:
+# Now make the model wrong, one part at a time. Each fault below loads without an error, since all shapes fit:
 #
-# - the rotary **layout**: neighbors instead of halves; or **no rotation** at all;
+# - the rotary **layout**: neighbors instead of halves;
 # - the **groups**: `repeat` instead of `repeat_interleave`;
 # - the first two matrices of SwiGLU **exchanged**;
 # - the blocks' norms without their **gains**;
 # - **eps** 1e-5, which many models have, instead of 1e-6; and eps 0.01.
 
-# %%
+# %% jupyter={"source_hidden": true}
 predict("faults", "Which of these costs nothing that you could measure?",
         "the rotary layout", "the groups", "the exchanged matrices",
         "the gains left at 1", "eps 1e-5 instead of 1e-6")
 
 # %% [markdown]
-# Three of them need other functions:
+# Two of them need another function:
 
 
 # %%
 def turn_neighbors(q, k, angle):
-    def rotate_neighbors(x):  # (..., n, d_k)
+    turned = []
+    for x in (q, k):  # (..., n, d_k)
         first, second, cos, sin = x[..., 0::2], x[..., 1::2], angle.cos(), angle.sin()
-        turned = first * cos - second * sin, first * sin + second * cos
-        return torch.stack(turned, dim=-1).flatten(-2)
-
-    return rotate_neighbors(q), rotate_neighbors(k)
-
-
-def turn_nothing(q, k, angle):
-    return q, k
+        pair = first * cos - second * sin, first * sin + second * cos
+        turned.append(torch.stack(pair, dim=-1).flatten(-2))
+    return turned
 
 
 def take_turns(kv, heads):  # query heads read KV heads 0 1 0 1
@@ -433,16 +380,13 @@ def take_turns(kv, heads):  # query heads read KV heads 0 1 0 1
 # %%
 def inject(name, block):
     attention, network = block.attention, block.feed_forward
-    norms = block.attention_norm, block.feed_forward_norm
     if name == "layout":
         attention.turn = turn_neighbors
-    elif name == "no rotation":
-        attention.turn = turn_nothing
     elif name == "groups":
         attention.share = take_turns
     elif name == "exchanged":
         network.gate_proj, network.up_proj = network.up_proj, network.gate_proj
-    for norm in norms:
+    for norm in (block.attention_norm, block.feed_forward_norm):
         norm.eps = {"eps 1e-5": 1e-5, "eps 0.01": 0.01}.get(name, norm.eps)
         if name == "no gains":
             nn.init.ones_(norm.weight)
@@ -454,8 +398,7 @@ def inject(name, block):
 # %%
 right = loss_by_position(real, play).mean().item()
 broken, cost = {}, {}
-for name in ("eps 1e-5", "no gains", "groups", "eps 0.01", "layout", "exchanged",
-             "no rotation"):
+for name in ("eps 1e-5", "groups", "no gains", "eps 0.01", "layout", "exchanged"):
     model, _ = load()
     for block in model.blocks:
         inject(name, block)
@@ -463,7 +406,7 @@ for name in ("eps 1e-5", "no gains", "groups", "eps 0.01", "layout", "exchanged"
     cost[name] = loss_by_position(model, play).mean().item() - right
 
 # %% [markdown]
-# What each costs:
+# Each fault costs:
 
 # %% jupyter={"source_hidden": true}
 plots.bars(
@@ -486,17 +429,17 @@ print(f"mean squares of the token vectors: {square.min():.4f} to {square.max():.
 predicted("faults", "eps 1e-5 instead of 1e-6")
 
 # %% [markdown]
-# With wrong groups or the wrong layout there are still words, names and quotation marks. Without a text of the right
-# model next to it, you might blame the model's size. That is why porting a model ends with a comparison of *numbers*.
+# With wrong groups or the wrong layout there are still words, names and quotation marks. If you did not know what the
+# right model writes, you might blame the model's size. That is why porting a model ends with a comparison of *numbers*.
 #
-# And eps? It is added to the mean squares, and the first norm reads the token vectors. Compared with their mean squares
-# 1e-5 vanishes as 1e-6 does, while 0.01 is as large as they are. So this model cannot tell you whether you have read
-# its eps correctly. One with smaller numbers could.
+# And eps? It is added to the mean squares, and the first norm reads the token vectors. Next to their mean squares 1e-5
+# vanishes as 1e-6 does, while 0.01 is about as large as they are. So this model's loss cannot tell you whether you have
+# read its eps correctly. A model with smaller numbers could.
 #
 # ### 5.2 Find the fault
 #
-# We have a model that writes oddly, and one that is right. What is missing is *where* they part. Run both on the same
-# text, and keep what each module puts out. The first module to finish with another output is where to look.
+# A model writes oddly, and another is right. *Where* do they diverge? Run both on the same text, and keep each module's
+# output. Look at the first module whose output differs.
 
 
 # %%
@@ -515,7 +458,7 @@ def outputs(model, ids):
 
 
 # %% [markdown]
-# Then compare. Where would a wrong layout show first? There is no module called "rotation". Guess, then run:
+# Then compare. Where will a wrong layout show first? No module is called "rotation". Guess, then run:
 
 
 # %%
@@ -533,36 +476,41 @@ for name, model in broken.items():
     print(f"{name:11} first differs at {place}")
 
 # %% [markdown]
-# All seven are found, even eps 1e-5, which neither the loss nor the text could show. Where a fault is *in* a module,
-# the
-# module is named: a norm, `gate_proj`. Where it is between modules, the one that reads the wrong result is named:
-# queries, keys and values agree, and the output matrix's result does not. So look at what happens between them:
-# rotation, groups, scale, mask.
+# All six are found, even eps 1e-5, which neither the loss nor the text could show. A fault *in* a module names that
+# module: a norm, `gate_proj`. A fault between modules names the one that reads the wrong result: queries, keys and
+# values agree, and the output matrix's result does not. So look at what happens between them: rotation, groups, scale,
+# mask.
 
 # %% [markdown]
 # ## 6 Longer than it was trained for
 #
 # ### 6.1 Slower pairs
 #
-# We have a model that was trained on 128 tokens. There is no table that ends there, so nothing stops you from giving it
-# 512. In lesson 05 a small reader failed at that. Does a real model, and can it be helped?
+# Our model was trained on 128 tokens. No table ends there, so nothing stops you from giving it 512. In lesson 05 a
+# small model failed at that. Does a real one fail, and can it be helped?
 #
-# A pair of dimensions with frequency $\theta$ turns by $\theta$ per position, so it has gone around after $2\pi/\theta$
-# positions. Within 128 positions the fastest pair of this model goes around 20 times, the slowest hardly moves (the
-# cell
-# below prints some).
+# A pair of dimensions with frequency $\theta$ turns by $\theta$ radians per position, so it has gone around after
+# $2\pi/\theta$ positions: with $\theta = 1$ after 6.3. Within 128 positions the fastest pair of this model goes around
+# 20 times, and the slowest hardly moves:
+
+# %%
+turns = 128 * real.frequency / (2 * math.pi)  # (d_k / 2,): within the trained length
+print("turns of every third pair:", [f"{times:.2f}" for times in turns[::3].tolist()])
+
+# %% [markdown]
+# The fast pairs, which tell "one back" from "two back", have been trained on their whole circle. The slow pairs have
+# seen only a part of theirs; at position 512 they reach angles that training never showed. There are three proposals:
 #
-# The fast pairs go around many times: all their angles are known, at any position. They tell "one back" from "two
-# back". The slow pairs have seen a part of their circle only; at position 512 they reach angles that no training has
-# shown. Three proposals:
-#
-# - **Interpolate** (Chen et al. 2023): divide *all* frequencies by 4. Position 512 is then turned as far as 128 was.
-#   No angle is new, but neighbors are a quarter of a step apart.
+# - **Interpolate** (Chen et al. 2023): divide *all* frequencies by 4. Position 512 is then turned as far as 128 was. No
+#   angle is new, but neighbors are a quarter of a step apart.
 # - **Raise the base**, which slows the slow pairs most. (Code Llama, Rozière et al. 2023, went from 10,000 to a
 #   million. You will also meet the idea as *NTK-aware* scaling.)
-# - **YaRN** (Peng et al. 2023) decides pair by pair. A pair that turns often within the trained length stays. One that
-#   turns less than once is interpolated. In between, a mixture. And the scores are made a little sharper, since more
-#   keys compete.
+# - **YaRN** (Peng et al. 2023) decides pair by pair. A pair that goes around often within the trained length stays. One
+#   that goes around less than once is interpolated, and those in between are mixed. The scores are also made a little
+#   sharper, since more keys compete.
+#
+# Of the pairs printed above, YaRN leaves the first as it is, slows the last four down by 4, and the second by something
+# in between. (*Often* is 32 turns in the paper, for lengths of thousands; for our short ones we take 8.)
 
 
 # %%
@@ -574,33 +522,13 @@ def raised(frequency, base, factor):
 def yarn(frequency, base, factor, length, often=8):
     pairs = len(frequency)
 
-    def turning(times):  # number of the pair that turns so many times within `length`
+    def turning(times):  # the pair that goes around so many times within `length`
         return pairs * math.log(length / (2 * math.pi * times)) / math.log(base)
 
     first, last = max(math.floor(turning(often)), 0), math.ceil(turning(1))
     slowed = ((torch.arange(pairs) - first) / (last - first)).clamp(0, 1)  # 0 stays
     return (1 - slowed) * frequency + slowed * frequency / factor
 
-
-turns = 128 * real.frequency / (2 * math.pi)  # (d_k / 2,): within the trained length
-print("turns of every third pair:", [f"{times:.2f}" for times in turns[::3].tolist()])
-
-# %% [markdown]
-# (*Often* is 32 turns in the paper, for lengths of thousands; for our short ones we take 8.) How much slower does each
-# pair turn?
-
-# %% jupyter={"source_hidden": true}
-names = {"interpolated": torch.full((16,), 4.0),
-         "larger base": real.frequency / raised(real.frequency, 1e4, 4),
-         "YaRN": real.frequency / yarn(real.frequency, 1e4, 4, 128)}
-plots.lines(
-    {name: (range(16), slower.tolist()) for name, slower in names.items()}, marker="o",
-    title="Interpolation slows all pairs, the others spare the fast ones",
-    xlabel="pair, from the fastest to the slowest", ylabel="times slower than trained",
-    alt="How many times slower each of 16 pairs turns. Interpolated: 4 for all. Larger base: "
-    "rising smoothly from 1 to 4. YaRN: 1 for the fastest pairs, rising in a straight line, "
-    "then 4 for the slow ones.",
-)
 
 # %% [markdown]
 # Putting new frequencies into a trained model takes a line per block. `sharper` multiplies queries and keys, so the
@@ -617,7 +545,7 @@ def stretch(model, frequency, sharper=1.0):
         block.attention.turn = turn_sharper
 
 
-def stretched(frequency, base, factor, length):  # name → arguments of `stretch`
+def methods(frequency, base, factor, length):  # name → arguments of `stretch`
     return {
         "as it is": (frequency,),
         "interpolated": (frequency / factor,),
@@ -627,15 +555,25 @@ def stretched(frequency, base, factor, length):  # name → arguments of `stretc
 
 
 # %% [markdown]
-# ### 6.2 The checkpoint on 512 tokens
-#
-# Our file, four ways, with the loss at each position of a window of 512:
+# How much slower does each pair turn?
 
 # %%
 trained = real.frequency  # (d_k / 2,)
+ways = methods(trained, 1e4, 4, 128)  # as long as four times 128
+figures.slower_pairs(
+    {name: (trained / arguments[0]).tolist() for name, arguments in ways.items()},
+    title="Interpolation slows all pairs, the others spare the fast ones",
+)
+
+# %% [markdown]
+# ### 6.2 The checkpoint on 512 tokens
+#
+# Read windows of 512 tokens in four ways, and note the loss at each position:
+
+# %%
 text = shakespeare().validation[:45_000]
 by_position = {}
-for name, arguments in stretched(trained, 1e4, 4, 128).items():
+for name, arguments in ways.items():
     stretch(real, *arguments)
     by_position[name] = loss_by_position(real, text, n=512)  # (512,)
 stretch(real, trained)
@@ -647,36 +585,45 @@ for name, loss in by_position.items():
 # Each point is the mean of the 64 positions up to it:
 
 # %% jupyter={"source_hidden": true}
-plots.lines(
-    {name: (range(64, 513, 32), loss.unfold(0, 64, 32).mean(dim=-1).tolist())
-     for name, loss in by_position.items()},
-    title="Past 128 it fails, unless the slow pairs turn more slowly",
-    xlabel="position in the text", ylabel="loss (nats per token)", mark=("128 tokens", 128),
-    alt="Loss against position, with a dotted line at 128. "
-    + "; ".join(f"{name}: {loss[:128].mean():.1f} up to the line, {loss[448:].mean():.1f} at the end"
-                for name, loss in by_position.items()),
-)
+figures.loss_along(by_position, 128, title="Past 128 it fails, unless the slow pairs turn more slowly")
 
 # %% [markdown]
 # Untouched, the model is lost beyond its length, as lesson 05 predicted. Interpolation makes it as bad *everywhere*:
-# the
-# pairs that tell "one back" from "two back" now turn by a quarter of what it knows. (Chen et al. say so as well: they
-# train on for a thousand steps, and then it works.) The larger base costs a little at once, and holds to about 300
-# tokens. YaRN costs a little more, and then it holds all the way, without any training.
+# the pairs that tell "one back" from "two back" now turn by a quarter of what it knows. (Chen et al. therefore train
+# for a thousand more steps, and then it works.) The larger base costs a little up to 128, and holds to about 300
+# tokens. YaRN costs a little more, and holds all the way, without any training.
 #
-# But look at *what* holds: YaRN's loss at position 500 is hardly lower than at position 100. The model does not fall
-# apart any more; that it makes use of 500 tokens is not shown. A loss is an average over many tokens, and most of them
-# need only the last few words. The question needs a test of its own.
+# But look at *what* holds: YaRN's loss at position 500 is hardly lower than at position 100. The model no longer falls
+# apart, but we have not shown that it uses 500 tokens. A loss is an average over many tokens, and most of them need
+# only the last few words. The question needs another test.
 #
 # ### 6.3 A needle in a haystack
 #
-# Hide one fact in a long text, and ask for it at the end. Nothing but that one place can help. Ours is small enough to
-# train the reader
-# within seconds. A token is a fact, "person 5 likes color 3"; there are 32 persons and 8 colors. A question is a token
-# as well: "person 5?".
+# Hide one fact in a long text, and ask for it at the end: a **needle** in a haystack. Nothing else in the text can
+# help. Our checkpoint cannot answer questions, so we need a test that a small model can learn in seconds.
 #
-# The model learns on 64 tokens: 32 facts, one about each person, then a question about each. Three kinds of ids: 256
-# facts, 32 questions, and 8 colors as answers. (Guessing finds one needle in eight.)
+# A token is a whole fact, "person 5 likes color 3"; there are 32 persons and 8 colors. A question is a token as well:
+# "person 5?". So there are three kinds of ids: 256 facts, 32 questions, and 8 colors as answers.
+
+
+# %%
+def haystack(size, n, depth):  # one needle, facts about others, one question
+    asked, answer = torch.randint(32, (size, 1)), torch.randint(8, (size,))
+    person = (asked + torch.randint(1, 32, (size, n))) % 32  # (size, n): others
+    ids, place = 8 * person + torch.randint(8, (size, n)), round(depth * (n - 2))
+    ids[:, place] = 8 * asked[:, 0] + answer
+    ids[:, -1] = 256 + asked[:, 0]
+    return ids, answer
+
+
+torch.manual_seed(0)
+ids, answer = haystack(1, 6, depth=0.5)
+print(*(f"person {id // 8} likes {id % 8}." for id in ids[0, :-1].tolist()),
+      f"Person {ids[0, -1] - 256}? {answer[0]}")
+
+# %% [markdown]
+# (Guessing finds one needle in eight.) A small model, a *reader*, learns on 64 tokens: 32 facts, one about each person,
+# then a question about each:
 
 
 # %%
@@ -688,18 +635,21 @@ def facts_and_questions(size):
     return torch.cat([8 * person + color, 256 + asked], dim=1), answer
 
 
+# %% [markdown]
+# The reader is one block of your Llama, with base 256:
+
+# %%
 small = SimpleNamespace(
     vocab_size=296, hidden_size=64, num_hidden_layers=1, num_attention_heads=2,
     num_key_value_heads=2, head_dim=32, intermediate_size=64, rms_norm_eps=1e-6,
     rope_theta=256.0, tie_word_embeddings=False)
 
 # %% [markdown]
-# One block of your Llama, with base 256: then the slowest pair turns by a third of a radian within 64 positions, about
-# as
-# little as Llama's slowest within its 4,096 (half a radian, with base 10,000).
+# Its slowest pair then turns by a third of a radian within 64 positions, about as little as Llama's within 4,096 (half a
+# radian, with base 10,000). The training is lesson 16's:
 
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def train_small(seed, steps=200, rate=6e-3):
     torch.manual_seed(seed)
     model = Llama(small)
@@ -718,105 +668,100 @@ def train_small(seed, steps=200, rate=6e-3):
 
 
 # %% [markdown]
-# We train three, from three seeds, and test at one to eight times the trained length, at five depths. As a control
-# there is interpolation with YaRN's sharper scores.
+# Train three, and put the needle at five depths, from the start to the end:
 
-# %%
+
+# %% tags=["nbval-ignore-output"]
+readers = [train_small(seed) for seed in range(3)]
+LENGTHS, DEPTHS = (64, 128, 256, 512), (0, 0.25, 0.5, 0.75, 1)
+own = readers[0].frequency  # (d_k / 2,)
+
+
+@torch.no_grad()
+def found(n, depth):  # (reader,): what fraction of 20 needles
+    torch.manual_seed(7)
+    ids, answer = haystack(20, n, depth)
+    guesses = [reader(ids)[:, -1, 288:].argmax(dim=-1) for reader in readers]
+    return (torch.stack(guesses) == answer).float().mean(dim=1)
+
+
+# %% [markdown]
+# ### 6.4 Stretch the readers
+#
+# Do they find it in texts of one to eight times the length? Try the methods of section 6.1, each for the length that is
+# asked for. Guess first:
+
+# %% jupyter={"source_hidden": true}
 predict("needle", "Eight times the length: which finds the needle most often?",
         "as it is", "interpolated", "larger base", "YaRN")
 
 # %% [markdown]
-# Run it:
+# For each method and length, ask at each depth:
 
-
-# %%
-def haystack(size, n, depth):  # one needle, facts about others, one question
-    asked, answer = torch.randint(32, (size, 1)), torch.randint(8, (size,))
-    person = (asked + torch.randint(1, 32, (size, n))) % 32  # (size, n): others
-    ids, place = 8 * person + torch.randint(8, (size, n)), round(depth * (n - 2))
-    ids[:, place] = 8 * asked[:, 0] + answer
-    ids[:, -1] = 256 + asked[:, 0]
-    return ids, answer
-
-
-@torch.no_grad()
-def found(model, n, depth, size=20):
-    torch.manual_seed(7)
-    ids, answer = haystack(size, n, depth)
-    guess = model(ids)[:, -1, 288:].argmax(dim=-1)  # (batch,): one of 8 colors
-    return (guess == answer).float().mean().item()
-
-
-# %% [markdown]
-# For each length, method, reader and depth:
 
 # %% tags=["nbval-ignore-output"]
-DEPTHS, LENGTHS = (0, 0.25, 0.5, 0.75, 1), (64, 128, 256, 512)
-readers = [train_small(seed) for seed in range(3)]
-hits = {}  # method → (seed, depth, length)
-for n in LENGTHS:
-    methods = stretched(readers[0].frequency, 256, max(n / 64, 1.001), 64)
-    methods["interpolated, sharper"] = (methods["interpolated"][0], methods["YaRN"][1])
-    for name, arguments in methods.items():
-        scores = hits.setdefault(name, torch.zeros(3, len(DEPTHS), len(LENGTHS)))
-        for seed, reader in enumerate(readers):
-            own = reader.frequency
-            stretch(reader, *arguments)
-            column = [found(reader, n, depth) for depth in DEPTHS]
-            scores[seed, :, LENGTHS.index(n)] = torch.tensor(column)
-            stretch(reader, own)
+def hits_of(name, n, **sharper):  # (depth, reader)
+    for reader in readers:
+        stretch(reader, *methods(own, 256, n / 64, 64)[name], **sharper)
+    return torch.stack([found(n, depth) for depth in DEPTHS])
+
+
+hits = {}  # method → (depth, reader, length)
+for name in ways:
+    hits[name] = torch.stack([hits_of(name, n) for n in LENGTHS], dim=-1)
 
 # %% [markdown]
-# The means over the three readers, 20 texts each:
+# The figure has the means over the three readers, 20 texts each:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-plots.heads(
-    torch.stack([scores.mean(dim=0) for scores in hits.values()]), names=list(hits),
-    rows=["start", "¼", "½", "¾", "end"], columns=[str(n) for n in LENGTHS], numbers=True, size=0.45,
-    title="Without help, the needle is lost beyond the trained length", xlabel="tokens", ylabel="needle",
-    alt="Fraction of needles found, for each method: "
-    + "; ".join(f"{name}: {scores[..., 0].mean():.0%} at 64 tokens, {scores[..., -1].mean():.0%} at 512"
-                for name, scores in hits.items()),
+figures.needles(
+    {name: scores.transpose(0, 1) for name, scores in hits.items()}, ["start", "¼", "½", "¾", "end"], LENGTHS,
+    title="Without help, the needle is lost beyond the trained length",
 )
 
 # %% [markdown]
-# In one number per reader, at 512 tokens:
+# Print one number per reader at 512 tokens. YaRN differs from interpolation in two things, so the last row is a control:
+# interpolation, with scores as sharp as YaRN's.
 
 # %% tags=["nbval-ignore-output"]
-for name, scores in hits.items():
-    each = "  ".join(f"{score:.0%}" for score in scores[:, :, -1].mean(dim=1).tolist())
-    print(f"{name:21} {each}")
-last = {name: scores[..., -1].mean().item() for name, scores in hits.items()}
-gain = last["YaRN"] - last["as it is"]
+at_512 = {name: scores[..., -1] for name, scores in hits.items()}  # (depth, reader)
+sharper = 0.1 * math.log(8) + 1
+at_512["interpolated, sharper"] = hits_of("interpolated", 512, sharper=sharper)
+for name, scores in at_512.items():
+    print(f"{name:21}", *(f"{each:.0%}" for each in scores.mean(dim=0).tolist()))
+gain = (at_512["YaRN"] - at_512["as it is"]).mean().item()
 expect("What YaRN finds more than the untouched readers", gain, 0.3, 0.8)
 predicted("needle", "YaRN")
 
 # %% [markdown]
-# At eight times the length the untouched readers find little more than guessing does. All remedies help, and YaRN finds
-# four of five. Is that due to its choice pair by pair? The control says: mostly not. Interpolation with YaRN's sharper
-# scores finds nearly as many. Our explanation: the softmax has eight times as many keys, so the needle's must stand out
-# more.
+# Like the checkpoint, the untouched readers fail beyond their length. All methods help, and YaRN finds
+# four of five. Is that due to its choice pair by pair? Mostly not, says the control: interpolation with sharper scores
+# finds nearly as many. Our explanation: the softmax has eight times as many keys, so the needle's must stand out more.
+# (Needles at the start or the end are found less often, even at 64 tokens; presumably because few questions in training
+# were that far from their fact, or that near.)
 #
-# What interpolation ruins, the neighbors, this test does not need: a fact is a single token. Section 6.2 measured that.
-# So no single test is enough. The loss asks for the neighbors, the needle for the reach, and only YaRN passes both.
+# Interpolation ruins the neighbors (section 6.2), but this test does not need them: a fact is a single token. So no
+# single test is enough. The loss asks for the neighbors, the needle for the reach, and only YaRN passes both.
 
 # %% [markdown]
 # ## 7 Port a family that your code does not know
 #
 # ### 7.1 Four steps
 #
-# We have a Llama that we can trust. New families appear every month, and each is a Llama with a few parts exchanged
-# (lesson 16). What is missing is a way from a strange folder to a model that is right:
+# New families keep appearing, most of them a Llama with a few parts exchanged (lesson 16). Four steps lead from an
+# unknown folder to a model that is right:
 #
 # 1. **The config.** Which entries does your code never read? Each is a question.
 # 2. **The names.** Load, and read what `load_state_dict` has left over. Each is a part that you lack.
-# 3. **The numbers.** Run the original once, keep what its layers put out, and find the first that differs.
+# 3. **The numbers.** Run the original once, keep the outputs of its layers, and find the first that differs.
 # 4. **Again**, with a longer text.
 #
-# Our example is a tiny Qwen 3: two layers, 16 wide, random weights. `transformers` made it (`data/tiny_qwen3.py`), and
-# wrote what it computes next to it.
+# Our example is a tiny Qwen 3: two layers, 16 wide, random weights. `data/tiny_qwen3.py` made it with `transformers`,
+# and saved what it computes next to it.
 
 # %%
+from txlib.paths import DATA
+
 qwen_folder = DATA / "tiny_qwen3"
 qwen = SimpleNamespace(**json.loads((qwen_folder / "config.json").read_text()))
 used = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
@@ -827,9 +772,9 @@ for name, value in vars(qwen).items():
         print(f"{name:24} {value}")
 
 # %% [markdown]
-# All harmless: no biases, and silu, are what we have. (`head_dim` is 8, though 16 / 4 = 4: queries are 32 wide
-# in a stream of 16. A loader that divides `hidden_size` by the number of heads fails here. Ours reads `head_dim`.) Now
-# the names. (`safetensors` reads the file as our `tensor` did.)
+# All are harmless: no biases, and silu, are what we have. (`head_dim` is 8, though 16 / 4 = 4: queries are 32 wide in a
+# stream of 16. A loader that divides `hidden_size` by the number of heads fails here.) Now the names, read by the
+# `safetensors` package:
 
 # %%
 from safetensors.torch import load_file
@@ -842,8 +787,8 @@ print(model.load_state_dict(qwen_weights, strict=False))
 
 # %% [markdown]
 # Four unexpected names, `q_norm` and `k_norm` in each layer: QK-norm (lesson 16). With `strict=False` torch loads the
-# rest and goes on. That is how a port goes wrong in silence. Compare the numbers. `transformers` has kept what its
-# first layer puts out, and the logits:
+# rest and goes on. That is how a port goes wrong silently. Compare two tensors with those of `transformers`, the output
+# of its first layer and the logits:
 
 # %%
 kept = load_file(qwen_folder / "reference.safetensors")
@@ -890,14 +835,14 @@ for order in ("turn_and_norm", "norm_and_turn"):
     print(f"{order}: the first that differs: {compare(model)}")
 
 # %% [markdown]
-# Norm, then turn: the gains must meet the dimensions they were trained for, before the turn mixes them. No text would
-# have told you; a tensor of the original did.
+# Norm, then turn: the gains must meet the dimensions they were made for, before the turn mixes them. A tensor of the
+# original told you what no text could have.
 #
 # ### 7.2 Open the library
 #
 # `txlib` reads its families in the same way: a table of names, a table of settings, and a check that nothing is left
-# over. Where `transformers` is installed, step 3 is one command. `txlib compare FOLDER` runs a checkpoint in both and
-# names the first layer that differs; for this lesson's Llama:
+# over. If `transformers` is installed, step 3 is one command: `txlib compare FOLDER` runs a checkpoint in both and
+# names the first layer that differs. For this lesson's Llama:
 #
 # ```text
 # layer                      in transformers  difference  of up to
@@ -909,9 +854,10 @@ for order in ("turn_and_norm", "norm_and_turn"):
 # All layers agree: no difference above 0.0001 of the largest value.
 # ```
 #
-# Your YaRN is its `YarnScaling`, and it reads Qwen 3 as well:
+# The library has your YaRN as `YarnScaling`, and it reads Qwen 3 as well:
 
 # %%
+from txcourse.lesson import show_source
 from txlib.layers import YarnScaling
 
 slowed = YarnScaling(factor=4, context=128, fast=8)(trained, 1e4, 512)  # (d_k / 2,)
@@ -919,7 +865,7 @@ prove_equal(yarn(trained, 1e4, 4, 128), slowed, what="Your YaRN and ours")
 with torch.no_grad():
     theirs = load_pretrained(qwen_folder)(kept["ids"]).logits
     prove_equal(theirs, kept["logits"], what="Our Qwen 3 and transformers'")
-show_source(YarnScaling)
+show_source(YarnScaling.__call__)
 
 # %% [markdown]
 # ## 8 Quiz
@@ -951,7 +897,7 @@ show_source(YarnScaling)
 # </details>
 # <details><summary>B. Neighbors are now a quarter of a step apart</summary>
 #
-# Right. "The token before me" has another angle than the one it has learned. A short training puts it right.
+# Right. "The token before me" has another angle than the one it has learned. A short training repairs this.
 # </details>
 #
 # **3. A model's loss at position 5,000 is as low as at position 500. What does that say about its use of 5,000
@@ -963,14 +909,15 @@ show_source(YarnScaling)
 # </details>
 # <details><summary>B. Nothing yet; hide a needle</summary>
 #
-# Right. The loss says that it does not fall apart. Whether it finds what stood far back needs a test of its own.
+# Right. The loss says that it does not fall apart. Whether it finds what was far back needs another test.
 # </details>
 
 # %% [markdown]
 # ## 9 Summary
 #
 # - A checkpoint is names, shapes and numbers. A loader is a table of names.
-# - What is wired wrongly still loads and still writes: compare numbers, module by module, with a model that is right.
+# - A model that is wired wrongly still loads and still writes: compare numbers, module by module, with one that is
+#   right.
 # - Beyond the trained length the slow rotary pairs reach angles that the model has not seen. Interpolation slows all
 #   pairs, a larger base and YaRN spare the fast ones.
 # - A loss shows that a long text does no harm; a needle shows whether it is used.

@@ -3,10 +3,10 @@
 #
 # Seven tasks, 18 points, about 75 minutes. They belong to lesson [01 From text to
 # tensors](../notebooks/01_text.ipynb). Tasks 2 to 4 are the core and take about 25 minutes; the others are for those who
-# want more. Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as
-# often as you like.
+# want more. Run the cells from the top; replace each `raise NotImplementedError` with your answer, then run the check
+# below it. You may check as often as you like.
 #
-# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
+# Write the answers yourself: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -22,8 +22,8 @@ from txgrade import check
 # %% [markdown]
 # ### Task 1 · The bytes of a code point   ●●○○○ · 10 minutes · 2 points
 #
-# Write a code point as UTF-8, with arithmetic only: no `encode`, no `bytes`. The `x` stand for the bits of the code
-# point, the highest first; leading zeros fill up.
+# Write a code point as UTF-8, with arithmetic only: no `encode`, no `bytes`. Each `x` is a bit of the code point,
+# highest first; pad with leading zeros.
 #
 # | code point | bytes |
 # | --- | --- |
@@ -36,7 +36,7 @@ from txgrade import check
 #
 # <details><summary>Hint 1: how do I get six bits?</summary>
 #
-# The lowest six bits of a number are its remainder by 64: `code_point % 64`. What is above them is `code_point // 64`.
+# The lowest six bits of a number are its remainder by 64: `code_point % 64`. The bits above them are `code_point // 64`.
 # </details>
 # <details><summary>Hint 2: how do I put <code>10</code> in front?</summary>
 #
@@ -189,19 +189,19 @@ alternative("utf8", lambda code_point: list(chr(code_point).encode()))
 # %% [markdown]
 # ### Task 2 · The next merge   ●●○○○ · 8 minutes · 2 points
 #
-# `words` has pieces of text, each as a tuple of tokens, and the number of times that each occurs. Return the pair to
-# merge next: the one with the highest count; among equals, the greatest pair in the order of byte strings. But a pair
-# that occurs fewer than `minimum` times is not worth a token: if there is no pair that often, return `None`.
+# `words` maps pieces of text, each a tuple of tokens, to the number of times that each occurs. Return the pair of
+# neighboring tokens to merge next: the one with the highest count; among equals, the greatest pair in the order of byte
+# strings. Overlapping pairs also count: (a, a) occurs twice in a a a. But a pair that occurs fewer than `minimum` times
+# is not worth a token: if no pair is that frequent, return `None`.
 #
 # <details><summary>Hint 1: what does a piece add?</summary>
 #
-# A piece that occurs 5 times adds 5 to each pair in it, and if the pair stands in it twice, 10. All neighbours count,
-# also those that overlap: (a, a) stands twice in a a a.
+# A piece that occurs 5 times adds 5 to each pair in it, and 10 to a pair that it contains twice.
 # </details>
 # <details><summary>Hint 2: how do I break ties?</summary>
 #
 # `max` with a key that is a tuple: first the count, then the pair. Python compares tuples from left to right, and
-# byte strings like a dictionary.
+# byte strings in dictionary order.
 # </details>
 # <details><summary>Hint 3: and with no pairs?</summary>
 #
@@ -210,7 +210,7 @@ alternative("utf8", lambda code_point: list(chr(code_point).encode()))
 
 # %% nbgrader={"grade_id": "next-merge", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def next_merge(words: dict[tuple[bytes, ...], int], minimum: int) -> tuple[bytes, bytes] | None:
-    """The most frequent pair of neighbours, or None if none occurs at least `minimum` times."""
+    """The most frequent pair of neighbors, or None if none occurs at least `minimum` times."""
     ### BEGIN SOLUTION
     counts = {}
     for tokens, times in words.items():
@@ -300,7 +300,7 @@ mistake("next-merge", lambda words, minimum: chosen(counted(words), 1, by_rule),
 mistake("next-merge", lambda words, minimum: chosen(counted(words, pairs=lambda t: set(zip(t, t[1:]))), minimum, by_rule),
         "A pair that stands twice in a word is counted once there. Count every place.")
 mistake("next-merge", lambda words, minimum: chosen(counted(words, pairs=not_overlapping), minimum, by_rule),
-        "In a a a a you count (a, a) only twice, without the overlap. All neighbours count: three times. (When *merging*, "
+        "In a a a a you count (a, a) only twice, without the overlap. All neighbors count: three times. (When *merging*, "
         "overlaps do matter: next task.)")
 mistake("next-merge", across,
         "You also count pairs of the last token of one word and the first of the next. No token reaches over a cut.")
@@ -323,17 +323,17 @@ alternative("next-merge", with_counter)
 # ### Task 3 · Merge, in ids   ●●○○○ · 8 minutes · 3 points
 #
 # A fast encoder works on ids, not on byte strings. Replace each occurrence of `pair` in `ids` by the id `new`, from
-# left to right. An id that has been used up is gone: with the pair (1, 1), the ids 1 1 1 become `new` 1. Do not
-# change the list you are given.
+# left to right. An id that has been merged is used up: with the pair (1, 1), the ids 1 1 1 become `new` 1. A new id is
+# not merged again in the same pass, even if `new` equals an id in `pair`: with the pair (5, 7) and `new` = 5, the ids
+# 5 7 7 become 5 7. Do not change the list you are given.
 #
 # <details><summary>Hint 1: which loop?</summary>
 #
-# A `while` with an index of your own: it goes on by 2 after a merge, else by 1. A `for` cannot skip.
+# A `while` loop with your own index, which advances by 2 after a merge and otherwise by 1. A `for` cannot skip.
 # </details>
 # <details><summary>Hint 2: and the last id?</summary>
 #
-# It has no neighbour on its right. `ids[i + 1]` would be an error there; the slice `ids[i : i + 2]` is not: it is just
-# shorter.
+# It has no neighbor on its right. `ids[i + 1]` would be an error there; the slice `ids[i : i + 2]` is merely shorter.
 # </details>
 # <details><summary>Hint 3: what is compared?</summary>
 #
@@ -435,7 +435,7 @@ mistake("merge", overlapping,
 mistake("merge", from_the_right, "You merge from right to left. In 1 1 1 the *first* two belong together.")
 mistake("merge", first_only, "Only the first occurrence is merged. Go on to the end.")
 mistake("merge", last_lost,
-        "The last id gets lost when it is not part of a merge. Your loop ends one too early, for it looks for a neighbour.")
+        "The last id gets lost when it is not part of a merge. Your loop ends one too early, for it looks for a neighbor.")
 mistake("merge", either_order, "You merge (2, 1) as well. The order counts: *ab* is not *ba*.")
 mistake("merge", again,
         "A new id is merged again in the same go, where it happens to make the pair once more. Go on after what has been merged.")
@@ -473,8 +473,9 @@ FIRST = variant(256, 260, 300, 1_000)  # of task 4: the id of the first merge
 # ### Task 4 · Encode by rank   ●●●○○ · 10 minutes · 3 points
 #
 # Encode one piece of text. Ids 0 to 255 are the bytes; `merges[0]` is a pair of ids that becomes {{FIRST}}, `merges[1]`
-# becomes {{FIRST + 1}}, and so on. Later merges may use ids of earlier ones. As long as there is a pair that was learned, merge
-# the one that was learned first. Your `merge` from task 3 is not needed by the check, but you may call it.
+# becomes {{FIRST + 1}}, and so on. Later merges may use ids of earlier ones. As long as the ids contain a learned
+# pair, merge the one that was learned first, everywhere it occurs. You may call your `merge` from task 3, but you don't
+# have to.
 #
 # <details><summary>Hint 1: where do I begin?</summary>
 #
@@ -482,12 +483,12 @@ FIRST = variant(256, 260, 300, 1_000)  # of task 4: the id of the first merge
 # </details>
 # <details><summary>Hint 2: which pair next?</summary>
 #
-# Among the pairs that now stand in the list, the one with the lowest place in `merges`. Look again after each merge.
+# Among the pairs now in the list, the one with the lowest index in `merges`. Look again after each merge.
 # </details>
 # <details><summary>Hint 3: is there a shorter way?</summary>
 #
-# Yes: go through `merges` once, in order, and do each wherever it fits. Why is that the same? A merge can only make
-# pairs with its own new id, and those were learned later.
+# Yes: go through `merges` once, in order, and apply each wherever it fits. Why is that the same? A merge can create
+# only pairs that contain its own new id, and those were learned later.
 # </details>
 
 # %% nbgrader={"grade_id": "encode", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -607,19 +608,20 @@ alternative("encode", in_order)
 # GPT-2's pattern leaves a number whole, so 2026 and 12345 become whatever pieces the web happened to have. And it knows
 # *won't*, but not *WON'T*. GPT-4's pattern changes both. Cut a text as GPT-2's pattern does, with two changes:
 #
-# 1. A piece has at most three digits, counted from the left: `12345` becomes `123` and `45`. A space in front of a number
-#    does not belong to it.
+# 1. A piece has at most three digits (`\p{N}`, as in GPT-2's pattern), counted from the left: `12345` becomes `123` and
+#    `45`. A space in front of a number does not belong to it.
 # 2. `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll` and `'d` are pieces in capitals as well: `WON'T` becomes `WON` and `'T`.
 #
-# The pieces, put together, are the text. An example: `" in 12345 days"` becomes `" in"`, `" "`, `"123"`, `"45"`, `" days"`.
+# The pieces, put together, are the text. For example, `" in 12345 days"` becomes `" in"`, `" "`, `"123"`, `"45"`,
+# `" days"`. Two spaces before a number become two pieces: `"a  1"` becomes `"a"`, `" "`, `" "`, `"1"`.
 #
 # <details><summary>Hint 1: how many?</summary>
 #
-# `{1,3}` after something means one to three of it, as many as there are.
+# `{1,3}` after something matches one to three of it, as many as it can.
 # </details>
 # <details><summary>Hint 2: capitals</summary>
 #
-# `(?i:…)` ignores case inside its brackets only.
+# `(?i:…)` ignores case inside its parentheses only.
 # </details>
 # <details><summary>Hint 3: where does the space go?</summary>
 #
@@ -695,11 +697,11 @@ alternative("cut", by_groups)
 # </details>
 # <details><summary>Hint 2: how do I get all at once?</summary>
 #
-# A matrix times a vector: `unit @ unit[id]` has one cosine for each row.
+# Multiply a matrix by a vector: `unit @ unit[id]` has one cosine for each row.
 # </details>
 # <details><summary>Hint 3: how do I leave out the token itself?</summary>
 #
-# Set its cosine to something smaller than all others, such as `-torch.inf`, before `topk`. Do not rely on it to come
+# Set its cosine to something smaller than all others, such as `-torch.inf`, before `topk`. Do not rely on it coming
 # first: another row may point in exactly the same direction.
 # </details>
 
@@ -730,7 +732,7 @@ forbid("nearest", ("cosine_similarity", "torch.nn.CosineSimilarity"))
 
 
 def scored(score, itself=True):
-    """Neighbours by another score; `itself`: leave the token out."""
+    """Neighbors by another score; `itself`: leave the token out."""
 
     def found(table, id, k):
         values = score(table, id).clone()
@@ -773,7 +775,7 @@ mistake("nearest", scored(lambda table, id: table @ table[id]),
         "This orders by the dot product: long vectors win because they are long. Divide each *row of the table* by its "
         "length. (To divide only the one vector you compare with does not change the order.)")
 mistake("nearest", scored(cosine, itself=False),
-        "The token itself is among its neighbours. Its cosine with itself is 1, so it takes a place: leave it out.")
+        "The token itself is among its neighbors. Its cosine with itself is 1, so it takes a place: leave it out.")
 mistake("nearest", scored(lambda table, id: -(table - table[id]).norm(dim=-1)),
         "This is the smallest *distance*. A vector of the same direction and another length can be far away, but its "
         "cosine is 1.")
@@ -786,15 +788,15 @@ mistake("nearest", first_cut_off,
         "You cut off the first place, in the hope that it is the token itself. Another row can have the same direction, or "
         "rounding can put it in front. Exclude `id` by its number.")
 mistake("nearest", lambda table, id, k: scored(cosine)(table, id, k).flip(0),
-        "The right neighbours, but in reverse: the nearest comes first.")
+        "The right neighbors, but in reverse: the nearest comes first.")
 mistake("nearest", lambda table, id, k: scored(cosine)(table, id, k).sort().values,
-        "The right neighbours, but sorted by id. The nearest comes first.")
+        "The right neighbors, but sorted by id. The nearest comes first.")
 mistake("nearest", lambda table, id, k: cosine(table, id)[scored(cosine)(table, id, k)],
         "These are the cosines. Asked for are the ids: `topk(…).indices`.")
 mistake("nearest", scored(lambda table, id: (table / table.norm(dim=0)) @ (table / table.norm(dim=0))[id]),
         "You divide by the length of each *column*. A vector is a row: `norm(dim=-1, keepdim=True)`.")
 mistake("nearest", set_in_place,
-        "The neighbours are right, but you changed the table: `/=` writes into the tensor that you were given. Use `table = "
+        "The neighbors are right, but you changed the table: `/=` writes into the tensor that you were given. Use `table = "
         "table / …`.")
 
 
@@ -808,16 +810,16 @@ alternative("nearest", by_sorting)
 # %% [markdown]
 # ### Task 7 · Investigate: whose vocabulary?   ●●●●● · 20 minutes · 3 points
 #
-#
 # A vocabulary is good for the text that it was learned from. How good, and what does it cost elsewhere? Learn three of
-# the same size with `BytePairEncoder.train([text], size)`: from plays, from clothing reviews, and from half of each.
-# Measure bytes per token on *unseen* text of both kinds. Which would you take for a model that must read both, and what
-# do you pay for it, in percent?
+# the same size (600 will do) with `BytePairEncoder.train([text], size)`: from plays, from clothing reviews, and from half
+# of each. Give all three the same number of characters to learn from, such as 300,000; half means half of these
+# characters. Measure bytes per token on *unseen* text of both kinds. Which would you take for a model that must read
+# both? What do you pay for it on each kind, in percent of the bytes per token that this kind's own vocabulary gets?
 #
 # Then change one thing of your choice and say beforehand what you expect: the size, the shares of the mixture, the
 # language (`txlib.data.translation` has German and French), or capital letters only.
 #
-# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a
+# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in your findings as text, with a
 # table of your numbers. A person reads it.
 
 # %%
@@ -843,15 +845,15 @@ def bytes_per_token(encoder: BytePairEncoder, text: str) -> float:
 # | reviews | 1.79 | 2.61 | 2.14 | 3.84 |
 # | half of each | 1.92 | 2.51 | 2.44 | 3.63 |
 #
-# The mixture costs 2 to 3 % on plays and 4 to 5 % on reviews; the wrong vocabulary costs 9 to 15 % on plays and 18 to
-# 27 % on reviews. So I take the mixture. I expected a larger size to make the choice matter less. It matters more: the
+# The mixture costs 2 to 3% on plays and 4 to 5% on reviews; the wrong vocabulary costs 9 to 15% on plays and 18 to
+# 27% on reviews. So I take the mixture. I expected a larger size to make the choice matter less. It matters more: the
 # first merges are the same English everywhere, the later ones are *petite* and *thou*.
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]
 # 1 point: three vocabularies of one size, both kinds of unseen text, a table. 1 point: a choice that follows from the
-# numbers, with its price in percent. 1 point: one change with a stated expectation, measured, and said honestly whether
-# it came out so.
+# numbers, with its price in percent. 1 point: one change with a stated expectation, measured, and an honest statement of
+# whether it came true.
 
 # %%
 check.summary()

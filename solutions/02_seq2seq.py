@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Exercise 02 · Sequence to sequence
 #
-# Seven tasks, 20 points, about 90 minutes. They use what [lesson 02](../notebooks/02_seq2seq.ipynb) built, in places
-# where the lesson has not been. Tasks 1 to 3 are the core and take about 30 minutes; tasks 4 to 7 are for those who want
-# more.
+# Seven tasks, 20 points, about 90 minutes. They use what [lesson 02](../notebooks/02_seq2seq.ipynb) built, on
+# problems that the lesson left out. Tasks 1 to 3 are the core and take about 30 minutes; tasks 4 to 7 are for those who
+# want more.
 #
 # Replace each `raise NotImplementedError` with your answer, run the cell, then run the check below it. A check tells you
 # what differs, and often why. You may check as often as you like.
@@ -26,26 +26,27 @@ N, SKIP = variant((10, 4), (14, 4), (17, 5), (20, 6))  # the example of task 1
 SHARP = variant(2, 1.5, 2.5, 3)  # of the bell in task 5
 
 # %% [markdown]
-# ### Task 1 · A recurrent net with short cuts   ●●○○○ · 8 minutes · 2 points
+# ### Task 1 · A recurrent net with shortcuts   ●●○○○ · 8 minutes · 2 points
 #
 # Give each state a second past, $k$ words ago: $h_t = g(W h_{t-1} + V h_{t-k} + U x_t + b)$. (El Hihi and Bengio had this
-# idea in 1995.) A sentence has $n$ words. Count two things. How many lines lie between the first *word* and the
-# *last state*, by the shortest way, where the line from a word into its own state counts, too? And how many steps must
-# wait for one another until all $n$ states are computed?
+# idea in 1995.) A sentence has $n$ words, and `skip` is $k$. Count two things. On the shortest path from the first *word*
+# to the *last state*, how many lines are there, including the line from the word into its own state? And how many steps
+# must wait for one another until all $n$ states are computed? Computing $h_1$ is also a step.
 #
-# An example: with `n` = {{N}} and `skip` = {{SKIP}}, the last state is {{N - 1}} places from the first. {{(N - 1) // SKIP:Words}} long jumps and a short one
-# lead there, and before them one line from the word into its state: {{(N - 1) // SKIP + 2}} lines.
+# For example, with `n` = {{N}} and `skip` = {{SKIP}}, the last state is {{N - 1}} places from the first. {{(N - 1) // SKIP:Words}} long jumps and a short one
+# lead there, and before them one line from the word into its state: {{(N - 1) // SKIP + 2}} lines. So the answer is the
+# pair ({{(N - 1) // SKIP + 2}}, {{N}}).
 #
 # <details><summary>Hint 1: jumps</summary>
 #
-# From the state of the first word to that of the last it is `n - 1` places. Jumps have length `skip` or 1, and go
-# forwards only.
+# The state of the last word is `n - 1` places from that of the first. Jumps have length `skip` or 1, and go forward
+# only.
 # </details>
 # <details><summary>Hint 2: as many long ones as fit</summary>
 #
-# How often does `skip` fit into `n - 1`, and what is left?
+# How many times does `skip` fit into `n - 1`, and what is left?
 # </details>
-# <details><summary>Hint 3: does a short cut shorten the waiting?</summary>
+# <details><summary>Hint 3: does a shortcut shorten the wait?</summary>
 #
 # $h_t$ needs $h_{t-k}$, and it still needs $h_{t-1}$.
 # </details>
@@ -112,23 +113,24 @@ alternative("short-cuts", by_search)
 # %% [markdown]
 # ### Task 2 · The source written backwards   ●●○○○ · 8 minutes · 2 points
 #
-# Sutskever et al. (2014, section 3.3) hand the encoder each source backwards, so that its first words are fresh when the
-# decoder starts with them. Reverse a whole batch. Three things stay where they are: the padding after each sentence,
-# the end token, which is the last real one, and the batch's shape.
+# Sutskever et al. (2014, section 3.3) feed the encoder each source backwards, so that its first words are fresh when the
+# decoder starts with them. Reverse a whole batch. Three things stay as they are: the padding after each sentence, the end
+# token, which is the last real one, and the batch's shape.
 #
-# In an example, 2 is the end token and 0 is padding: `[7, 8, 9, 2, 0]` becomes `[9, 8, 7, 2, 0]`.
+# For example, if 2 is the end token and 0 is padding, `[7, 8, 9, 2, 0]` becomes `[9, 8, 7, 2, 0]`. A source that is only
+# the end token stays unchanged.
 #
 # <details><summary>Hint 1: where does a token come from?</summary>
 #
-# In a sentence of `m` tokens without its end token, place `i` gets the token from place `m - 1 - i`.
+# In a sentence of `m` tokens, not counting its end token, position `i` gets the token from position `m - 1 - i`.
 # </details>
 # <details><summary>Hint 2: all sentences at once</summary>
 #
-# Build a matrix of places, of the shape of `input_ids`; `input_ids.gather(1, places)` then reads all of them.
+# Build a matrix of positions, in the shape of `input_ids`; `input_ids.gather(1, positions)` then reads all of them.
 # </details>
 # <details><summary>Hint 3: the rest</summary>
 #
-# `torch.where(condition, one, other)`: where `i < m` the mirrored place, elsewhere the place itself.
+# `torch.where(condition, one, other)`: where `i < m` the mirrored position, elsewhere the position itself.
 # </details>
 
 # %% nbgrader={"grade_id": "backwards", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -189,15 +191,15 @@ def by_loops(input_ids, attention_mask):
 alternative("backwards", by_loops)
 
 # %% [markdown]
-# ### Task 3 · Weights from another house   ●●●○○ · 12 minutes · 3 points
+# ### Task 3 · Weights from another library   ●●●○○ · 12 minutes · 3 points
 #
-# A colleague has trained a GRU in a library of her own. Her equations are those of the lesson, with two differences: as in
-# Bahdanau et al. (2015), the update gate is the other way round, $h_t = (1 - z_t) \odot h_{t-1} + z_t \odot n_t$; and there
-# is a single bias on the side of the word, none on the side of the state. Her matrices hold three blocks of `d`
-# rows each, in the order $z, r, n$.
+# A colleague has trained a GRU in a library of her own. Her equations are those of the lesson, with two differences: as
+# in Bahdanau et al. (2015), the update gate is reversed, $h_t = (1 - z_t) \odot h_{t-1} + z_t \odot n_t$; and there is
+# a single bias, on the word's side, and none on the state's side. Her layout also differs: each matrix, and the bias,
+# holds three blocks of `d` rows in the order $z, r, n$.
 #
 # `nn.GRU` wants the blocks in the order $r, z, n$, its own update gate, and two biases. Return its four tensors, so that
-# it computes exactly what hers does.
+# it computes exactly what hers does. Fill the bias that you don't need with zeros.
 #
 # <details><summary>Hint 1: the gate</summary>
 #
@@ -303,13 +305,13 @@ alternative("port", shared_bias)
 # `U`, `W` and `b` hold four blocks of `d` rows each, in PyTorch's order $i, f, g, o$. Return $h_1 \dots h_n$ for a batch.
 # Don't use `nn.LSTM`, `nn.LSTMCell` or their functions: the check compares your numbers with theirs.
 #
-# <details><summary>Hint 1: one product for all four</summary>
+# <details><summary>Hint 1: one product for all four gates</summary>
 #
 # `x_t @ U.T + h @ W.T + b` has shape `(batch, 4 * d)`; `.chunk(4, dim=-1)` cuts it into its four blocks.
 # </details>
 # <details><summary>Hint 2: the loop</summary>
 #
-# `for x_t in x.unbind(dim=1):` visits the words. Two tensors go from one round to the next, `h` and `c`.
+# `for x_t in x.unbind(dim=1):` visits the words. Two tensors carry over from one step to the next, `h` and `c`.
 # </details>
 # <details><summary>Hint 3: what is returned</summary>
 #
@@ -420,17 +422,18 @@ alternative("lstm", by_units)
 # %% [markdown]
 # ### Task 5 · A window that the decoder moves   ●●●○○ · 12 minutes · 3 points
 #
-# For a long source it is wasteful to score every word, when most of them are far away from the place that is being
-# translated. In *local attention* (Luong et al. 2015, section 3.2) the decoder first says where it is, at $p$, any number such as
-# 6.3. It attends to the places $i$ with $|i - p| \le D$ only, as if there were no others, and then favours the middle:
+# For a long source it is wasteful to score every word, when most of them are far from the position being translated. In
+# *local attention* (Luong et al. 2015, section 3.2) the decoder first says where it is, at $p$, any number such as 6.3.
+# It attends only to the positions $i$ with $|i - p| \le D$, both ends of this window included, as if there were no
+# others, and then favors the middle:
 # $a_i = \text{softmax}(e)_i \cdot \exp\!\big(-(i - p)^2 / (2 \sigma^2)\big)$ with $\sigma = D / {{SHARP}}$. As in the paper, these
 # weights are *not* made to sum to 1 afterwards.
 #
-# Padding gets nothing, as ever. If no real word is in the window, all weights are 0.
+# Padding gets nothing, as always. If no real word is in the window, all weights are 0.
 #
 # <details><summary>Hint 1: two conditions</summary>
 #
-# A place takes part if it is real *and* in the window. Places count from 0.
+# A position takes part if it is real *and* in the window. Positions count from 0.
 # </details>
 # <details><summary>Hint 2: before or after the softmax?</summary>
 #
@@ -438,7 +441,7 @@ alternative("lstm", by_units)
 # </details>
 # <details><summary>Hint 3: an empty window</summary>
 #
-# The softmax of nothing but −∞ is `nan`. Lesson 03 will meet this again: set what may not be seen to 0 afterwards.
+# The softmax of nothing but −∞ is `nan`. Lesson 03 comes back to this: set what may not be seen to 0 afterwards.
 # </details>
 
 # %% nbgrader={"grade_id": "local", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -559,15 +562,17 @@ equivalent("local", "torch.arange(score.shape[1]) - p[:, None] → p[:, None] - 
 # %% [markdown]
 # ### Task 6 · How good is an alignment?   ●●●●○ · 14 minutes · 3 points
 #
-# Two people have linked the words of a sentence pair by hand. Links $S$ are *sure*, links $P$ *possible*; a sure link is
-# possible, too, even where $P$ does not repeat it. A model's links $A$ have the **alignment error rate** (Och and Ney 2003)
+# Two people have linked the words of a sentence pair by hand. Links $S$ are *sure*, links $P$ *possible*; a sure link
+# is also possible, even where $P$ does not repeat it. A model's links $A$ have the **alignment error rate** (Och and
+# Ney 2003)
 #
 # $$\text{AER} = 1 - \frac{|A \cap S| + |A \cap P|}{|A| + |S|}$$
 #
-# The model attends from *tokens* to *tokens*; people link *words*. So first make words of the tokens. A target word looks
-# at a source word as much as its tokens do on average, and at *all* of the source word's tokens together. Then each
-# target word is linked to the source word it looks at most, and that is $A$. `source_word[i]` says to which word token $i$
-# belongs; words count from 0. Links are pairs (target word, source word).
+# The model attends from *tokens* to *tokens*; people link *words*. So first merge the tokens into words. A target word
+# looks at a source word as much as its tokens do on average, and at *all* of the source word's tokens together. Then each
+# target word gets exactly one link, to the source word it looks at most (in a tie, to the first of them); these links are
+# $A$. `source_word[i]` says to which word token $i$ belongs; words count from 0. Links are pairs (target word, source
+# word).
 #
 # <details><summary>Hint 1: sums and means</summary>
 #
@@ -576,7 +581,7 @@ equivalent("local", "torch.arange(score.shape[1]) - p[:, None] → p[:, None] - 
 # </details>
 # <details><summary>Hint 2: with a matrix</summary>
 #
-# `F.one_hot(source_word)` is a matrix (token, word) of zeros and ones. Times it, columns are added up.
+# `F.one_hot(source_word)` is a matrix (token, word) of zeros and ones. Multiplying by it adds up columns.
 # </details>
 # <details><summary>Hint 3: sets</summary>
 #
@@ -697,15 +702,16 @@ for change in ("rows.T @ weights @ columns / rows.sum(dim=0)[:, None] → rows.T
 # %% [markdown]
 # ### Task 7 · Investigate: forty steps back   ●●●●● · 21 minutes · 4 points
 #
-# A sequence is 40 random symbols out of 8. The net below reads it and must say which symbol came *first*. A GRU could do it:
-# hold the update gate at 1. But trained as in the lesson, on 130 batches of 64 sequences, it is no better than guessing: one
-# in eight. Lesson 02 has measured why. Find a way for it to learn.
+# A sequence is 40 random symbols out of 8. The net below reads it and must say which symbol came *first*. A GRU could
+# do it: hold the update gate at 1. But trained as in the lesson, on 130 batches of 64 sequences, it is no better than
+# guessing: one in eight. Lesson 02 measured why. Find a way for it to learn.
 #
-# Return a trained `Memory`. You may change how it *starts*, what it is *trained on*, and how; not what it *is*. The grader
-# asks it 500 new sequences of 40 symbols: 95% right gives all points, 50% gives half. Half a minute of computing is allowed.
+# Return a trained `Memory`. You may change how it *starts*, what it is *trained on*, and how; not what it *is*. The
+# grader asks it about 500 new sequences of 40 symbols: at least 95% right earns all points, at least 50% half, anything
+# less none. Stay below half a minute of computing; an answer that exceeds the grader's time limit earns nothing.
 #
-# This one is open: there are several ways, and they come from different parts of the lesson. When you have found one, try to
-# explain why it helps, with `gradient_by_distance`, and look for a second one.
+# This one is open: there are several ways, and they come from different parts of the lesson. When you have found one,
+# try to explain why it helps, with `gradient_by_distance`, and look for a second one.
 
 # %%
 class Memory(nn.Module):

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Exercise 03 · Attention
 #
-# Six tasks, 16 points, about 75 minutes. They use what [lesson 03](../notebooks/03_attention.ipynb) built, in places
-# where the lesson has not been. Tasks 1 to 3 are the core and take about 30 minutes; tasks 4 to 6 are for those who want
-# more.
+# Six tasks, 16 points, about 75 minutes. They use what [lesson 03](../notebooks/03_attention.ipynb) built, on
+# problems that the lesson left out. Tasks 1 to 3 are the core and take about 30 minutes; tasks 4 to 6 are for those who
+# want more.
 #
 # Replace each `raise NotImplementedError` with your answer, run the cell, then run the check below it. A check tells you
-# what differs, and often why. Check as often as you like. Please write attention yourself: the functions of torch and
-# txlib that already do it are not the point here.
+# what differs, and often why. Check as often as you like. Write attention yourself: an answer that calls a
+# function of torch or txlib for it is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -34,16 +34,16 @@ WIDTH, GOOD, RIVAL, SHARE, REST = variant(
 #
 # A query meets one good key and a number of `rivals`, all of width $d_k$. The rivals' dot products with the query are
 # all the same. By how much must the good key's dot product be larger, *before* anything is divided, so that it gets the
-# share `share` of the attention?
+# share `share` of the attention? (The margin is negative if the share is small enough.)
 #
-# An example: with $d_k = {{WIDTH}}$ and one rival, the dot products {{GOOD}} and {{RIVAL}} are the scores {{GOOD}}/√{{WIDTH}} and {{RIVAL}}/√{{WIDTH}}, and the weights
+# For example, with $d_k = {{WIDTH}}$ and one rival, the dot products {{GOOD}} and {{RIVAL}} are the scores {{GOOD}}/√{{WIDTH}} and {{RIVAL}}/√{{WIDTH}}, and the weights
 # {{SHARE}} and {{REST}}. So `margin({{SHARE}}, 1, {{WIDTH}})` is {{GOOD - RIVAL}}, nearly.
 #
 # <details><summary>Hint 1: from scores to weights</summary>
 #
 # Let the rivals' score be 0 and the good key's $g$. What is its weight among 1 + `rivals` keys?
 # </details>
-# <details><summary>Hint 2: turn it round</summary>
+# <details><summary>Hint 2: invert it</summary>
 #
 # Solve $\text{share} = e^g / (e^g + \text{rivals})$ for $e^g$.
 # </details>
@@ -97,8 +97,8 @@ alternative("margin", lambda share, rivals, d_k:
 # ### Task 2 · A mask with a prefix   ●●○○○ · 7 minutes · 2 points
 #
 # Some models read a question in both directions, and write the answer word by word (Raffel et al. 2020, section 3.2.1).
-# The first `prefix` of `n` positions are the question: *every* query may attend to them, those in the question too. The
-# rest is the answer, and there a query $i$ may attend to key $j$ only where $j \le i$. Return the boolean mask.
+# The first `prefix` of `n` positions are the question: *every* query may attend to them, including those in the question.
+# The rest is the answer, and there a query $i$ may attend to key $j$ only where $j \le i$. Return the boolean mask.
 #
 # <details><summary>Hint 1: draw it</summary>
 #
@@ -168,8 +168,9 @@ alternative("prefix-mask", lambda n, prefix: torch.ones(n, n).tril().index_fill(
 #
 # With a memory of a million keys, most get next to nothing, and yet each costs something in the mixture. So let each
 # query attend only to the `best` keys that match it best, as if there were no others: their shares add up to 1. (Gupta
-# et al. 2021 save memory with this.) Scores are scaled as always. It must also work with further axes in front, such as
-# a batch.
+# et al. 2021 save memory with this.) Scores are scaled as always. `best` is at least 1 and at most $m$, the number of
+# keys. Keys that tie for the last rank may all stay; the check has no ties. It must also work with further axes in front,
+# such as a batch.
 #
 # <details><summary>Hint 1: it is a mask</summary>
 #
@@ -177,8 +178,8 @@ alternative("prefix-mask", lambda n, prefix: torch.ones(n, n).tril().index_fill(
 # </details>
 # <details><summary>Hint 2: where is the border?</summary>
 #
-# `score.topk(best, dim=-1).values` has each query's `best` largest scores, in falling order. Which of them is the
-# lowest that may stay?
+# `score.topk(best, dim=-1).values` has each query's `best` largest scores, in descending order. Which of them
+# is the lowest that may stay?
 # </details>
 # <details><summary>Hint 3: which value hides a key?</summary>
 #
@@ -326,8 +327,8 @@ alternative("best-few", lambda q, k, v, best: to_best(q, k, v, best, value=-1e9)
 # </details>
 # <details><summary>Hint 3: nothing at all</summary>
 #
-# A softmax over −∞ alone is 0 divided by 0. Before it, put the lowest finite number instead of −∞; what may
-# the shares be worth afterwards?
+# A softmax over −∞ alone is 0 divided by 0. Before it, replace −∞ by the lowest finite number. Do the shares
+# matter then, where `out` is 0?
 # </details>
 
 # %% nbgrader={"grade_id": "in-pieces", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -395,15 +396,16 @@ EACH, HELD = variant(
 # %% [markdown]
 # ### Task 5 · How long may the text be?   ●●○○○ · 7 minutes · 2 points
 #
-# You train on `batch` texts at once, with `heads` heads (lesson 04: each has weights of its own). {{HELD}}
+# You train one attention layer on `batch` texts at once, with `heads` heads (lesson 04: each has weights of its own).
+# Queries and keys are the text's own tokens, so there are as many of the one as of the other. {{HELD}}
 # of `size` bytes per query and key, have to be in memory together. You have `memory` bytes for them. How many
-# tokens may a text have at most? A whole number.
+# tokens may a text have at most? Return a whole number.
 #
-# <details><summary>Hint 1: forwards first</summary>
+# <details><summary>Hint 1: from tokens to bytes</summary>
 #
 # How many bytes does a text of n tokens take, in all heads? And all texts of the batch?
 # </details>
-# <details><summary>Hint 2: turn it round</summary>
+# <details><summary>Hint 2: from bytes to tokens</summary>
 #
 # How large may n² be?
 # </details>
@@ -460,18 +462,18 @@ alternative("longest", lambda memory, batch, heads, size: int((memory / EACH / b
 # ### Task 6 · Investigate: a made-up language   ●●●●● · 25 minutes · 4 points
 #
 # Nobody has a dictionary of this language, because it has just been made up: 60 words, each with one translation, and
-# 1,500 sentence pairs of 3 to 8 words. In the foreign sentences the words stand in any order. Words are numbers from 1
+# 1,500 sentence pairs of 3 to 8 words. In the foreign sentences the words come in any order. Words are numbers from 1
 # to 60; 0 is padding. Common words are far more common than rare ones.
 #
 # Find the dictionary. Return two tables, as in lesson 03: a query for each native word and a key for each foreign word
-# (row 0 is padding's), so that each native word's best key is its translation. The grader makes up **another
-# language**, calls your function with its sentences, and counts the words whose best key is right: 9 in 10 or more give
-# all points, 7 in 10 give half. A minute of computing is allowed.
+# (row 0 is for padding), so that each native word's best key is its translation. Their width $d$ is up to you; both have
+# the same. The grader makes up **another language**, calls your function with its sentences, and counts the words whose
+# best key is right: at least 9 in 10 earn all points, at least 7 in 10 half, fewer none. A minute of computing is
+# allowed.
 #
 # This one is open: how you do it is up to you. The game of lesson 03, with a width of 32 and 300 steps, gets about 8
 # words in 10 here. Longer training does not help. Find out why, or what does: the width, the batch, the scale,
-# rewarding right guesses in both directions? Or is there something that the sentence pairs know, and the game never
-# asks?
+# rewarding right guesses in both directions? Or do the sentence pairs hold something that the game never asks for?
 
 # %%
 def made_up_language(private: Inputs) -> tuple[Int[Tensor, " word"], Int[Tensor, "pair 8"], Int[Tensor, "pair 8"]]:

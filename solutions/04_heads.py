@@ -1,15 +1,16 @@
 # %% [markdown]
 # # Exercise 04 · Many heads, self- and cross-attention
 #
-# Six tasks, 16 points, about 75 minutes; the three marked *core* take half of that. They use what [lesson 04](../notebooks/04_heads.ipynb) built, in places where
-# the lesson has not been. Run the cells from the top; fill in where it says *your turn*. A check compares what your
-# function returns with what it should return, and knows the usual mistakes. Try as often as you like.
+# Six tasks, 16 points, about 75 minutes. They use what [lesson 04](../notebooks/04_heads.ipynb) built, on problems that
+# the lesson left out. Tasks 1, 2 and 5 are the *core*, about 37 minutes; tasks 3, 4 and 6 are *more*. Run the cells from
+# the top; fill in where it says *your turn*. A check compares what your function returns with what it should return, and
+# knows the usual mistakes. Try as often as you like.
 #
 # Notation: batch $b$, length $n$ (queries), $m$ (keys), $h$ heads of $d_k$ columns. A mask is boolean, and `True` means
 # *may attend*. Weight matrices are (in, out): use them as `x @ w`.
 #
-# The answers are yours to write: one that calls torch's multi-head attention, txlib (but for what is imported below),
-# or what a task rules out, is flagged for your teacher, if you have one.
+# Write the answers yourself: one that calls torch's multi-head attention, txlib (except for what is imported below), or
+# what a task rules out, is flagged for your teacher, if you have one.
 
 # %% tags=["parameters"]
 seed = 0
@@ -24,10 +25,9 @@ from txlib.attention import MultiHeadAttention, attention
 from txgrade import check
 
 # %% [markdown]
-# Three functions are at hand. `attention(q, k, v, mask)` is that of lesson 03. It takes (batch, heads, length, width),
-# and works in each head of each sentence. The mask may be `None`, or has four axes, (batch, heads, query, key). The
-# first three may be 1: then it is the same for all sentences, heads or queries. `split` and `join` are those of lesson
-# 04:
+# You may use three functions. `attention(q, k, v, mask)` is from lesson 03. It takes (batch, heads, length, width), and
+# works in each head of each sentence. The mask is `None`, or has four axes, (batch, heads, query, key). The first three
+# may be 1: then it is the same for all sentences, heads or queries. `split` and `join` are from lesson 04:
 
 # %%
 def split(x: Float[Tensor, "b n width"], heads: int) -> Float[Tensor, "b h n d_k"]:
@@ -40,10 +40,10 @@ def join(x: Float[Tensor, "b h n d_k"]) -> Float[Tensor, "b n width"]:
     return x.transpose(1, 2).flatten(2)
 
 # %% [markdown]
-# ### Task 1 · One matrix for all   ●●●○○ · 10 minutes · 2 points · core
+# ### Task 1 · One matrix for all   ●●●○○ · 10 minutes · 2 points
 #
-# Many models make queries, keys and values with one wide matrix, and then take the result apart. In which order its
-# columns stand differs from model to model. GPT-2 has all queries first, then all keys, then all values. GPT-NeoX and
+# Many models make queries, keys and values with one wide matrix, and then take the result apart. The order of its
+# columns differs from model to model. GPT-2 has all queries first, then all keys, then all values. GPT-NeoX and
 # BLOOM sort by *head*: the first head's query, key and value, then the second head's query, key and value, and so on:
 #
 # $$\underbrace{q_0\;k_0\;v_0}_{\text{head 0}}\;\underbrace{q_1\;k_1\;v_1}_{\text{head 1}}\;\dots$$
@@ -57,8 +57,8 @@ def join(x: Float[Tensor, "b h n d_k"]) -> Float[Tensor, "b n width"]:
 # </details>
 # <details><summary>Hint 2: which calls</summary>
 #
-# `x.unflatten(-1, (…, …, …))` divides the last axis in three; `permute` reorders axes; `unbind(0)` makes a tuple
-# of what stands along the first axis.
+# `x.unflatten(-1, (…, …, …))` divides the last axis in three; `permute` reorders axes; `unbind(0)` splits the first axis
+# into a tuple of tensors.
 # </details>
 # <details><summary>Hint 3: a test of your own</summary>
 #
@@ -139,21 +139,22 @@ alternative("unfuse", lambda x, heads, parts: tuple(
     torch.stack([head.chunk(parts, dim=-1)[part] for head in x.chunk(heads, dim=-1)], dim=1) for part in range(parts)))
 
 # %% [markdown]
-# ### Task 2 · Cross-attention with padding   ●●●●○ · 14 minutes · 3 points · core
+# ### Task 2 · Cross-attention with padding   ●●●●○ · 14 minutes · 3 points
 #
 # English words `x` attend to a German sentence, the `memory`. Its sentences have different lengths and are padded:
-# `lengths[i]` of the $m$ rows of sentence $i$ are real, and they come first. No English word may attend to padding.
+# `lengths`, of shape ($b$,), says how many of the $m$ rows of each sentence are real; these come first. No English word
+# may attend to padding.
 #
-# The matrix `w_kv` makes keys and values at once, in the layout of task 1. (Your `unfuse` is at hand, and so is `split`
-# for the queries.)
+# The matrix `w_kv` makes keys and values at once, in the layout of task 1. (Use your `unfuse` for them, and `split` for
+# the queries.)
 #
 # <details><summary>If task 1 does not work yet</summary>
 #
-# `x.unflatten(-1, (heads, 2, -1))` parts the layout; then index the axis of size 2.
+# `x.unflatten(-1, (heads, 2, -1))` separates keys and values; then index the axis of size 2.
 # </details>
 # <details><summary>Hint 1: who is who</summary>
 #
-# Queries are made of `x`; keys *and* values of `memory`.
+# Queries come from `x`; keys *and* values from `memory`.
 # </details>
 # <details><summary>Hint 2: the mask's shape</summary>
 #
@@ -162,7 +163,7 @@ alternative("unfuse", lambda x, heads, parts: tuple(
 # <details><summary>Hint 3: from lengths to a mask</summary>
 #
 # Which of the positions 0 … m − 1 are smaller than the sentence's length? Compare a row of positions with a column of
-# lengths, then put in two axes of size 1.
+# lengths, then insert two axes of size 1.
 # </details>
 
 # %% nbgrader={"grade_id": "cross-attention", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -315,16 +316,16 @@ alternative("cross-attention", by_sentences)
 alternative("cross-attention", queries_unfused)
 
 # %% [markdown]
-# ### Task 3 · Take a head out   ●●●○○ · 10 minutes · 2 points · more
+# ### Task 3 · Take a head out   ●●●○○ · 10 minutes · 2 points
 #
-# Michel et al. (2019) found that many heads of trained models can go. Setting a head to zero, as in the lesson, saves
-# nothing; so cut it out. A layer has `heads` heads. `w_q`, `w_k` and `w_v` are (d_model, heads · d_k), `w_o` is
+# Michel et al. (2019) found that many heads of trained models can go. Setting a head's answer to zero saves nothing; so
+# cut the head out. A layer has `heads` heads. `w_q`, `w_k` and `w_v` are (d_model, heads · d_k), `w_o` is
 # (heads · d_k, d_model). Return the four matrices of the layer without head `head` (counted from 0), in the same order.
 # Its output must be that of the old layer with this head silenced.
 #
 # <details><summary>Hint 1: where does a head live?</summary>
 #
-# In `w_q`, `w_k` and `w_v` a head is a strip of columns. Which numbers of `w_o` does its answer meet?
+# In `w_q`, `w_k` and `w_v` a head is a strip of columns. Which numbers of `w_o` is its answer multiplied by?
 # </details>
 # <details><summary>Hint 2: a boolean index</summary>
 #
@@ -435,13 +436,13 @@ equivalent("without-head", "width // heads → width / heads",
            "The heads divide the width, and `//` by a float gives the same whole numbers.")
 
 # %% [markdown]
-# ### Task 4 · From many key heads to few   ●●●○○ · 8 minutes · 2 points · more
+# ### Task 4 · From many key heads to few   ●●●○○ · 8 minutes · 2 points
 #
 # A model that writes keeps the keys and values of all words so far. With as many key heads as query heads, that is too
-# much. Ainslie et al. (2023, section 2.1) let neighboring query heads share: their key heads make a group, and each
-# group gets *one* key head, whose matrix is the mean of theirs. The values likewise. A little more training then repairs
-# what was lost. (Lesson 16 calls this grouped queries.) Write the first step: `w` is (d_model, heads · d_k); return
-# (d_model, kv_heads · d_k).
+# much. Ainslie et al. (2023, section 2.1) let neighboring query heads share: their key heads form a group, and each
+# group gets *one* key head, whose matrix is the mean of theirs. Values are treated in the same way. A little more
+# training then repairs what was lost. (Lesson 16 calls this grouped queries.) Write the first step: `w` is (d_model,
+# heads · d_k); return (d_model, kv_heads · d_k). `kv_heads` divides `heads`.
 #
 # <details><summary>Hint 1: which heads share?</summary>
 #
@@ -475,7 +476,7 @@ with check("pool-heads") as show:
 mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (kv_heads, heads // kv_heads, -1)).sum(dim=2).flatten(1),
         "You add the group's matrices up. The mean keeps the keys as large as they were.")
 mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (heads // kv_heads, kv_heads, -1)).mean(dim=1).flatten(1),
-        "You average heads 0, 2, 4 … and 1, 3, 5 … Neighbours make a group: the group is the slower axis, "
+        "You average heads 0, 2, 4 … and 1, 3, 5 … Neighbors make a group: the group is the slower axis, "
         "(kv_heads, heads // kv_heads, d_k).")
 mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (kv_heads, heads // kv_heads, -1))[:, :, 0].flatten(1),
         "You keep the first head of each group and drop the others. (Ainslie et al. also tried that; the mean was better.)")
@@ -484,7 +485,7 @@ mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (heads, -1))[:, 
 mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (heads, -1)).mean(dim=1).repeat(1, kv_heads),
         "All groups get the mean of *all* heads. Each group averages its own.")
 mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (-1, heads // kv_heads)).mean(dim=2),
-        "You average neighbouring *columns*. A head's columns are different things; average column c of one head with column c "
+        "You average neighboring *columns*. A head's columns are different things; average column c of one head with column c "
         "of the next.")
 mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (kv_heads, heads // kv_heads, -1)).mean(dim=2),
         "The numbers are right, but your result has three axes: put the groups side by side again, `flatten(1)`.")
@@ -500,17 +501,18 @@ from txgrade import variant
 FAR, TO_THE = variant((1, "on the"), (2, "two places to the"), (3, "three places to the"))  # of task 5: where heads look
 
 # %% [markdown]
-# ### Task 5 · Program two heads   ●●●●○ · 13 minutes · 3 points · core
+# ### Task 5 · Program two heads   ●●●●○ · 13 minutes · 3 points
 #
-# In the lesson, training found two heads that look left and right. You can also write such heads down. Here a sentence is a
-# matrix of ones and zeros: row $i$ has a 1 in the column of its *word* (the first `words` columns), and a 1 in the
+# In the lesson, training found two heads that look left and right. You can also write such heads by hand. Here a sentence
+# is a matrix of ones and zeros: row $i$ has a 1 in the column of its *word* (the first `words` columns), and a 1 in the
 # column of its *place* (the last `places` columns). Below is attention with two heads. It has no output projection: the
 # two answers stay side by side.
 #
 # Return `w_q` and `w_k`, both (words + places, 2 · places), and `w_v`, (words + places, 2 · words), so that head 0
-# hands over the word {{TO_THE}} left, and head 1 the word {{TO_THE}} right. The check asks, for each word that
-# has both, which entry of each half is largest. One more thing to think of: the softmax is soft, and the same word may
-# stand in many places.
+# hands over the word {{TO_THE}} left, and head 1 the word {{TO_THE}} right. In each of the three matrices, the
+# first half of the columns is head 0, the second half head 1. The check asks, for each word that has both, which entry
+# of each half of the answer is largest. Keep in mind that the softmax is soft, and that the same word may occur in many
+# places.
 
 # %%
 def two_heads(x: Float[Tensor, "n d"], w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Float[Tensor, "n two_words"]:
@@ -521,8 +523,8 @@ def two_heads(x: Float[Tensor, "n d"], w_q: Tensor, w_k: Tensor, w_v: Tensor) ->
 # %% [markdown]
 # <details><summary>Hint 1: what looks for what</summary>
 #
-# Word $i$ looks for a place, and is found by its place: queries and keys are made of places alone, so the rows for
-# words are 0. In which place does head 0 look?
+# Word $i$ looks for a place, and is found by its place: queries and keys come from places alone, so the rows for words
+# are 0. Which place does head 0 look at?
 # </details>
 # <details><summary>Hint 2: the table M</summary>
 #
@@ -532,7 +534,7 @@ def two_heads(x: Float[Tensor, "n d"], w_q: Tensor, w_k: Tensor, w_v: Tensor) ->
 # <details><summary>Hint 3: sharp enough</summary>
 #
 # A score of 1 against 0 is a ratio of weights of only $e$, before the division by √d_k. Multiply the queries by a large
-# number.
+# number: 10 is too small, 1,000 is enough.
 # </details>
 
 # %% nbgrader={"grade_id": "program-heads", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -597,7 +599,7 @@ mistake("program-heads", programmed(-FAR, -FAR), "Both heads look left. The seco
 mistake("program-heads", programmed(FAR, FAR), "Both heads look right. The first half of `w_q`'s columns is head 0.")
 mistake("program-heads", programmed(-FAR - 1, FAR + 1), "The heads look one place too far.")
 if FAR > 1:
-    mistake("program-heads", programmed(-1, 1), "The heads look at the neighbours. They are to look {{FAR:words}} places away.")
+    mistake("program-heads", programmed(-1, 1), "The heads look at the neighbors. They are to look {{FAR:words}} places away.")
 mistake("program-heads", by_words,
         "Queries are made of places, keys of words, so they have nothing to do with each other. Keys are also made of places.")
 
@@ -623,26 +625,26 @@ equivalent("program-heads", "torch.zeros(words + places, 2 * words) → torch.on
            "Each row of x has one place, so all entries of an answer grow by 1, and the largest stays the largest.")
 
 # %% [markdown]
-# ### Task 6 · Investigate: how many heads does it need?   ●●●●● · 20 minutes · 4 points · more
+# ### Task 6 · Investigate: how many heads does it need?   ●●●●● · 20 minutes · 4 points
 #
-# In the lesson, two heads solved two wants from each start, and one head needed a hidden layer and luck. Is that a law:
-# one head for each want? Or are fewer enough, when a head may be wide, or its weights unequal? Below is the lesson's
-# experiment with longer texts and more wants. Each word must name the words at the distances `wants`, for example −1 and
-# +1 for the neighbors. `share_named` trains a layer with `heads` heads for some two seconds, and returns the fraction of
+# In the lesson, two heads knew both neighbors from each start, and one head needed a hidden layer. Is that a law: one
+# head for each offset? Or are fewer enough, when a head may be wide, or its weights unequal? Below is the lesson's
+# experiment with longer texts and more offsets. Each word must name the words at its `offsets`, for example −1 and +1
+# for the neighbors. `share_named` trains a layer with `heads` heads for some two seconds, and returns the fraction of
 # answers that are right.
 
 # %%
-def share_named(wants: tuple[int, ...], heads: int, seed: int, d_model: int = 48, steps: int = 300) -> float:
-    """How many of the words at these distances are named correctly, on new texts, by a layer with so many heads."""
+def share_named(offsets: tuple[int, ...], heads: int, seed: int, d_model: int = 48, steps: int = 300) -> float:
+    """How many of the words at these offsets are named correctly, on new texts, by a layer with so many heads."""
     torch.manual_seed(seed)
     word, place = nn.Embedding(20, d_model), nn.Embedding(12, d_model)
-    layer, name = MultiHeadAttention(d_model, heads), nn.Linear(d_model, 20 * len(wants))
+    layer, name = MultiHeadAttention(d_model, heads), nn.Linear(d_model, 20 * len(offsets))
     parameters = [p for part in (word, place, layer, name) for p in part.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=0.005)
     for step in range(steps + 1):
         text = torch.randint(20, (64 if step < steps else 500, 12))            # (batch, n): new texts each time
-        asked = torch.stack([text.roll(-want, dims=1) for want in wants], dim=-1)[:, 3:-3]     # (batch, n - 6, want)
-        logits = name(layer(word(text) + place.weight))[:, 3:-3].unflatten(-1, (len(wants), 20))
+        asked = torch.stack([text.roll(-offset, dims=1) for offset in offsets], dim=-1)[:, 3:-3]  # (batch, n - 6, offset)
+        logits = name(layer(word(text) + place.weight))[:, 3:-3].unflatten(-1, (len(offsets), 20))
         loss = F.cross_entropy(logits.flatten(0, 2), asked.flatten())
         if step < steps:
             optimizer.zero_grad()
@@ -651,40 +653,42 @@ def share_named(wants: tuple[int, ...], heads: int, seed: int, d_model: int = 48
     return (logits.argmax(dim=-1) == asked).float().mean().item()
 
 # %% [markdown]
-# For example `share_named((-1, 1), heads=1, seed=0)`. Distances go up to 3, and the 48 columns can be cut into 1, 2, 3,
-# 4, 6 or 8 heads. First write down what you expect. Then measure, in cells of your own: several numbers of wants
+# For example `share_named((-1, 1), heads=1, seed=0)`. Offsets go up to 3, and the 48 columns can be cut into 1, 2, 3,
+# 4, 6 or 8 heads. First write down what you expect. Then measure, in cells of your own: several numbers of offsets
 # against several numbers of heads, three seeds each. Then think of one change that could tell two explanations apart
-# (another width, more steps, wants of another kind …), say what you expect, and measure that.
+# (another width, more steps, offsets of another kind …), say what you expect, and measure that.
 #
-# Write below, in ten lines or a few more: your table, your answer, what speaks for it and what against, and what you
-# would try next.
+# Write below, in ten lines or a few more: your table, your answer, the evidence for and against it, and what you would
+# try next. A person reads it and gives one point each for a table (at least three rows, three numbers of
+# heads, three seeds) with an expectation written before it; an answer that the table and its spread between seeds
+# support; a reason; and a change of your own, with expectation and result.
 
 # %% [markdown] nbgrader={"grade_id": "how-many-heads", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
-# Expected: at least one head per want. Shares of right answers, seeds 0, 1, 2:
+# Expected: at least one head per offset. Shares of right answers, seeds 0, 1, 2:
 #
-# | wants | 1 head | 2 heads | 4 heads | 6 heads |
+# | offsets | 1 head | 2 heads | 4 heads | 6 heads |
 # | --- | --- | --- | --- | --- |
 # | 1 (−1) | 1.00 1.00 1.00 | 1.00 1.00 1.00 | 1.00 1.00 1.00 | 1.00 1.00 1.00 |
 # | 2 (−1, 1) | .53 .53 .52 | 1.00 1.00 .80 | 1.00 1.00 1.00 | 1.00 1.00 1.00 |
 # | 4 (−2 … 2) | .32 .32 .32 | .74 .74 .54 | 1.00 1.00 1.00 | 1.00 1.00 1.00 |
 # | 6 (−3 … 3) | .27 .27 .26 | .58 .61 .59 | .80 .96 .95 | 1.00 1.00 1.00 |
 #
-# With as many heads as wants it works, from nearly every start: two heads for two wants failed once in three (.80),
-# four never. One head never serves two wants: .53 is right once in two, as an average of two words that does not know
-# which is which would be. So one head per want is enough here, and one head is too few for two. But it is no strict
-# law: two heads name .74 of four wants, more than the half that two rows could point out one by one, and four heads
+# With as many heads as offsets it works, from nearly every start: two heads for two offsets failed once in three (.80),
+# four never. One head never serves two offsets: .53 is right once in two, as an average of two words that does not know
+# which is which would be. So one head per offset is enough here, and one head is too few for two. But it is no strict
+# law: two heads name .74 of four offsets, more than the half that two rows could point out one by one, and four heads
 # name up to .96 of six. A head may weigh several words unequally, and the linear layers after it can then tell the
 # louder from the softer in part.
 #
 # Is it the width, then? If the average were only too narrow to read two words out of it, one head of 192 columns should
 # do better than one of 48. I expected a little. It does not: .52 .52 .52. Five times as many steps don't help either:
-# .52 .53 .53. So it is the row of weights that is missing. Against a law also speaks that these wants are places; wants
-# that need no order (which words are there at all?) should fit into one head. I would try that next.
+# .52 .53 .53. So it is the row of weights that is missing. Against a law also speaks that these questions are about
+# positions; questions that need no order (which words are there at all?) should fit into one head. I would try that next.
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]
-# 1 point: a table of at least three numbers of wants and three numbers of heads, three seeds each, and an expectation
+# 1 point: a table of at least three numbers of offsets and three numbers of heads, three seeds each, and an expectation
 # that was written before it.
 #
 # 1 point: an answer that the table supports, with its numbers, and with the spread between seeds; differences that are

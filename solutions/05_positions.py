@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Exercise 05 · Positions
 #
-# Five tasks, 12 points, about 65 minutes; the two marked *core* take 25. You need
-# [lesson 05](../notebooks/05_positions.ipynb). Run the cells from the top; fill in where it says *your turn*; after each
-# answer, run its cell and the check below it.
+# Five tasks, 12 points, about 65 minutes. You need [lesson 05](../notebooks/05_positions.ipynb). Tasks 1 and 3 are the
+# *core*, about 25 minutes; tasks 2, 4 and 5 are *more*. Run the cells from the top; fill in where it says *your turn*;
+# after each answer, run its cell and the check below it.
 #
-# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher, if you
-# have one.
+# Write the answers yourself: one that calls txlib, or what a task rules out, is flagged for your teacher, if you have
+# one.
 
 # %% tags=["parameters"]
 seed = 0
@@ -25,15 +25,15 @@ from txgrade import variant
 BASE = variant(10_000, 500, 2_000, 50_000)  # of the frequencies in task 1
 
 # %% [markdown]
-# ### Task 1 · A clock for a padded batch   ●●○○○ · 10 minutes · 2 points · core
+# ### Task 1 · A clock for a padded batch   ●●○○○ · 10 minutes · 2 points
 #
 # A batch holds texts of different lengths, and some programs pad them on the *left*. Then the column of a word is not
 # its position. So you are given the position of each word, and return the row of sinusoidal positions for each:
 #
 # $$\text{PE}(i, 2c) = \sin(i\,\omega_c) \qquad \text{PE}(i, 2c+1) = \cos(i\,\omega_c) \qquad \omega_c = {{BASE}}^{-2c/d}$$
 #
-# where $i$ is the position and $d$ the width. You may take $d$ to be even. (Padding counts as position 0; later a mask
-# hides it.)
+# where $i$ is the position and $d$ the width. You may assume that $d$ is even. `BASE`, defined above, holds
+# {{BASE}}. (Padding counts as position 0; later a mask hides it.)
 #
 # <details><summary>Hint 1: the frequencies</summary>
 #
@@ -41,12 +41,12 @@ BASE = variant(10_000, 500, 2_000, 50_000)  # of the frequencies in task 1
 # </details>
 # <details><summary>Hint 2: all angles at once</summary>
 #
-# `position[..., None]` has the shape `(batch, length, 1)`. Times frequencies, `(d / 2,)`, it broadcasts to
+# `position[..., None]` has the shape `(batch, length, 1)`. Multiplied by the frequencies, `(d / 2,)`, it broadcasts to
 # `(batch, length, d / 2)`.
 # </details>
 # <details><summary>Hint 3: sine, cosine, sine, cosine</summary>
 #
-# `torch.stack([…, …], dim=-1)` puts each sine beside its cosine, in a new last axis of size 2; `flatten(-2)` joins the
+# `torch.stack([…, …], dim=-1)` puts each sine next to its cosine, in a new last axis of size 2; `flatten(-2)` joins the
 # last two axes. Or fill an empty table: `table[..., 0::2] = …`.
 # </details>
 
@@ -139,19 +139,19 @@ mistake("sinusoidal", lambda position, d: by_columns(position, d, cosines=False)
 alternative("sinusoidal", by_columns)
 
 # %% [markdown]
-# ### Task 2 · Which row for which distance?   ●●○○○ · 10 minutes · 2 points · more
+# ### Task 2 · Which row for which distance?   ●●○○○ · 10 minutes · 2 points
 #
 # Shaw's attention keeps a table with one vector for each distance $-k \dots k$, so $2k + 1$ rows. Return the matrix
-# that says which row of the table belongs to each query and key. This time with a cache: there are `keys` keys at the
-# positions $0, 1, 2, \dots$, and the queries are the *last* `queries` of these positions. (Without a cache both numbers
-# are equal. There is at least one query.)
+# that says which row of the table belongs to each query and key. Here the keys of earlier words may have been stored (a
+# *cache*, lesson 13), so that only new words ask: there are `keys` keys at the positions $0, 1, 2, \dots$, and the
+# queries are the *last* `queries` of these positions, at least one. (Without a cache both numbers are equal.)
 #
-# The distance is the key's position minus the query's. What is farther than $k$ in the future uses the row of $k$; what
-# is farther in the past, the row of $-k$. Distance $-k$ is row 0. Rows are whole numbers.
+# The distance is the key's position minus the query's. Keys farther than $k$ in the future use the row of $k$; keys
+# farther than $k$ in the past, the row of $-k$. Distance $-k$ is row 0. Rows are whole numbers.
 #
-# <details><summary>Hint 1: where do the queries stand?</summary>
+# <details><summary>Hint 1: where are the queries?</summary>
 #
-# With 7 keys and 2 queries, the queries stand at 5 and 6. In general they begin at `keys - queries`.
+# With 7 keys and 2 queries, the queries are at 5 and 6. In general they begin at `keys - queries`.
 # </details>
 # <details><summary>Hint 2: all distances at once</summary>
 #
@@ -159,7 +159,7 @@ alternative("sinusoidal", by_columns)
 # </details>
 # <details><summary>Hint 3: the order of two steps</summary>
 #
-# Clip while distances are still signed, with `clamp(-k, k)`. Then move them, so that the smallest is 0.
+# Clip while distances are still signed, with `clamp(-k, k)`. Then shift them, so that the smallest is 0.
 # </details>
 
 # %% nbgrader={"grade_id": "buckets", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -251,19 +251,20 @@ equivalent("buckets", "torch.arange(keys) → torch.arange(1, keys + 1)", "Only 
 equivalent("buckets", "keys - queries → -queries", "With at least one query, a slice that starts at -queries also starts there.")
 
 # %% [markdown]
-# ### Task 3 · Rotary positions for a picture   ●●●○○ · 15 minutes · 3 points · core
+# ### Task 3 · Rotary positions for a picture   ●●●○○ · 15 minutes · 3 points
 #
-# Rotary positions tell the distance along a line. The patches of a picture have two: so many rows down, so many columns
-# to the right. Give each patch both. The *first half* of the entries of its vector turns by the patch's row, the
-# *second half* by its column. Within a half of $w = d/2$ entries all is as in the lesson: neighbours
-# $(x_{2c}, x_{2c+1})$ are a pair, and turn counter-clockwise by $i\,\omega_c$, where $i$ is the row (or column) and
+# Rotary positions tell the distance along a line. The patches of a picture have two distances: so many rows down, so
+# many columns to the right. Give each patch both. The *first half* of the entries of its vector turns by the patch's
+# row, the *second half* by its column. Within a half of $w = d/2$ entries all is as in the lesson: neighbors
+# $(x_{2c}, x_{2c+1})$ are a pair, and turn counterclockwise by $i\,\omega_c$, where $i$ is the row (or column) and
 # $\omega_c = \text{base}^{-2c/w}$:
 #
 # $$x'_{2c} = x_{2c} \cos i\omega_c - x_{2c+1} \sin i\omega_c \qquad
 # x'_{2c+1} = x_{2c} \sin i\omega_c + x_{2c+1} \cos i\omega_c$$
 #
-# `row[p]` and `column[p]` say where patch $p$ stands. You may take $d$ to be a multiple of 4. Leave `x` itself as it
-# is.
+# `row[p]` and `column[p]` say where patch $p$ is. The base is 100 by default, not 10,000: a picture has tens of rows,
+# not thousands, and even the slowest pairs should turn visibly. You may assume that $d$ is a multiple of 4. Do not change
+# `x` itself.
 #
 # <details><summary>Hint 1: how many speeds are there?</summary>
 #
@@ -366,7 +367,7 @@ for dim in (-2, 0):
                 [*picture(x, row, column, base).chunk(2, dim=-1)], dim=dim),
             "The halves are turned well, but joined along the wrong axis. They stand side by side: `dim=-1`.")
 mistake("rotate", slipped(half=True),
-        "Within a half you paired its first entries with its last ones, as Llama's converted checkpoints do. Here neighbours "
+        "Within a half you paired its first entries with its last ones, as Llama's converted checkpoints do. Here neighbors "
         "are pairs: (0, 1), (2, 3), …")
 mistake("rotate", slipped(sign=-1),
         "You turned clockwise: the two signs at the sine are exchanged. Up and down, left and right are exchanged in every "
@@ -457,14 +458,14 @@ alternative("rotate", picture)
 alternative("rotate", complex_numbers)
 
 # %% [markdown]
-# ### Task 4 · Skew to both sides   ●●●●○ · 13 minutes · 3 points · more
+# ### Task 4 · Skew to both sides   ●●●●○ · 13 minutes · 3 points
 #
 # A query can meet a vector for each distance in one matrix product. That gives scores by query and *distance*; attention
 # needs them by query and *key*. Huang et al. (2019) found that no picking is needed: pad one column, cut the same row of
 # numbers into rows of another length, and each score lands under its key. (Lesson 22 builds this **skewing** for the past
-# alone, under a causal mask.) An encoder also sees the future. So you are given scores for *all* distances, `(heads, query, distance)`, with $n$ queries and $2n - 1$ distances $-(n-1) \dots n-1$ in
-# this order: column $c$ belongs to the key at distance $j - i = c - (n - 1)$. For $n = 3$, with the distances as
-# numbers:
+# alone, under a causal mask.) An encoder also sees the future. So you are given scores for *all* distances,
+# `(heads, query, distance)`, with $n$ queries and $2n - 1$ distances $-(n-1) \dots n-1$ in this order: column $c$
+# belongs to the key at distance $j - i = c - (n - 1)$. For $n = 3$, with the distances as numbers:
 #
 # ```
 # by distance              by key
@@ -473,15 +474,15 @@ alternative("rotate", complex_numbers)
 # -2  -1   0   1   2       -2  -1   0
 # ```
 #
-# Return the scores by key, `(heads, query, key)`. Do it with pad and reshape. A loop or `gather` would give the same
-# numbers, but miss the point. (The check lets them pass. A teacher sees each `gather`.)
+# Return the scores by key, `(heads, query, key)`. Do it with pad and reshape. A loop or `gather` also gets the points,
+# but teaches you nothing about skewing; a `gather` is flagged for your teacher.
 #
 # <details><summary>Hint 1: what has to slide?</summary>
 #
-# The score for key 0 stands in column $n-1$ of row 0, in column $n-2$ of row 1, and so on. If row $i$ slides $i$ places
-# to the right, all of them stand in column $n-1$, and the other keys after them.
+# The score for key 0 is in column $n-1$ of row 0, in column $n-2$ of row 1, and so on. If row $i$ slides $i$ places to
+# the right, all of them end up in column $n-1$, and the other keys after them.
 # </details>
-# <details><summary>Hint 2: slide by reading anew</summary>
+# <details><summary>Hint 2: slide by rereading</summary>
 #
 # Pad one zero on the right: rows of $2n$ numbers. Read a head as one long row, with `flatten(1)`, and cut it into rows
 # of $2n - 1$. New row $i$ begins $i$ numbers before old row $i$, so old row $i$ has slid by $i$. Use the first
@@ -489,7 +490,7 @@ alternative("rotate", complex_numbers)
 # </details>
 # <details><summary>Hint 3: which columns?</summary>
 #
-# Those of the $n$ keys, and key 0 stands in column $n-1$. (Another way: lesson 22's skewing and `tril()` for the past;
+# Those of the $n$ keys, and key 0 is in column $n-1$. (Another way: lesson 22's skewing and `tril()` for the past;
 # the same with both axes flipped for the future; and the diagonal only once.)
 # </details>
 
@@ -585,21 +586,21 @@ alternative("skew", halves)
 alternative("skew", picked)
 
 # %% [markdown]
-# ### Task 5 · Open investigation: set the clock   ●●●●○ · 15 minutes · 2 points · more
+# ### Task 5 · Open investigation: set the clock   ●●●●○ · 15 minutes · 2 points
 #
 # Are the paper's frequencies good ones? Judge them as a clock. There are `longest` positions, and `hands` pairs of
-# dimensions. Position $i$ has the vector $(\sin i\omega_c, \cos i\omega_c)$ for all hands $c$. Noise with spread 0.5 is
-# added to each entry, as the word that shares the vector would. A reader then looks for the position whose clean vector
-# has the largest dot product with the noisy one. How often is that the wrong position?
+# dimensions. Position $i$ has the vector $(\sin i\omega_c, \cos i\omega_c)$ for all hands $c$. Normal noise with mean 0
+# and standard deviation 0.5 is added to each entry, to imitate the word that shares the vector. A reader then looks for
+# the position whose clean vector has the largest dot product with the noisy one. How often is that the wrong position?
 #
 # The paper's $\omega_c = 10000^{-c/\text{hands}}$ is wrong in more than 20% of all cases, for 16 hands and 2,000
-# positions. Find better frequencies. At most 15% wrong earns half of the points, at most 4% all. The grader measures
-# it on noise of its own.
+# positions. Find better frequencies; they may depend on `hands` and on `longest`. The grader draws 15 to 17 hands,
+# 1,500 to 2,000 positions, and noise of its own. At most 15% wrong earns half of the points, at most 4% all, more than
+# 15% none.
 #
-# There is no single right answer, so there is no hint but this: write the experiment first, it takes five lines; then
-# change one thing at a time. Which hands does the paper waste? What do very fast hands do that slow ones can't, and the
-# other way round? And when your clock is wrong, *how far* off is it, compared with the paper's? (That is what yours
-# pays with.)
+# There is no single right answer, so there is only one hint: write the experiment first, it takes five lines; then
+# change one thing at a time. Which hands does the paper waste? What do very fast hands do that slow ones can't, and vice
+# versa? And when your clock is wrong, *how far* off is it, compared with the paper's? (That is the price you pay.)
 
 # %%
 def hands_and_positions(private) -> tuple[int, int]:

@@ -3,10 +3,10 @@
 #
 # Six tasks, 15 points, about 60 minutes. They belong to lesson [06 The block](../notebooks/06_block.ipynb). Run the
 # cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
-# like. Tasks 1 to 3 are the core, about 30 minutes; the others are for those who want more.
+# like. Tasks 1 to 3 are the *core*, about 30 minutes; tasks 4 to 6 are *more*.
 #
-# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher, if you
-# have one.
+# Write the answers yourself: one that calls txlib, or what a task rules out, is flagged for your teacher, if you have
+# one.
 
 # %% tags=["parameters"]
 seed = 0
@@ -31,16 +31,17 @@ from txgrade import check
 #
 # $$\text{gain} \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \text{bias}$$
 #
-# Return the shape of `x`. torch's own norms don't count.
+# $\mu$ and $\sigma^2$ are the mean and the variance of these $d_k$ numbers. The variance divides by $d_k$, not by
+# $d_k - 1$, and $\epsilon$ is added to it before the root. The result has the shape of `x`. Don't use torch's own norms.
 #
 # <details><summary>Hint 1: how do I get at a head?</summary>
 #
-# `x.unflatten(-1, (heads, -1))` makes `(batch, n, heads, d_k)` of it; `flatten(-2)` goes back.
+# `x.unflatten(-1, (heads, -1))` turns it into `(batch, n, heads, d_k)`; `flatten(-2)` goes back.
 # </details>
 # <details><summary>Hint 2: which mean, which variance?</summary>
 #
 # Those of $d_k$ numbers. The variance is the mean of the squared distances from the mean; what does `torch.var` divide
-# by unless told otherwise?
+# by if you don't tell it?
 # </details>
 # <details><summary>Hint 3: a check of your own</summary>
 #
@@ -126,7 +127,7 @@ def over(dim):
 
 
 def woven(x, heads, gain, bias, eps):
-    x = x.unflatten(-1, (-1, heads)).mT                             # as if neighbours belonged to different heads
+    x = x.unflatten(-1, (-1, heads)).mT                             # as if neighbors belonged to different heads
     return (gain * normalized(x, -1, eps) + bias).mT.flatten(-2)
 
 
@@ -134,7 +135,7 @@ mistake("head-norm", over(0),
         "Mean and variance run over the *first* axis, the batch. Then a word's result depends on other sentences. "
         "Each head of each word is normalized by itself: use the last axis, once heads have an axis of their own.")
 mistake("head-norm", over(1),
-        "Mean and variance run along the sentence. Then a word's result depends on its neighbours and on the padding. "
+        "Mean and variance run along the sentence. Then a word's result depends on its neighbors and on the padding. "
         "Each head of each word is normalized by itself.")
 mistake("head-norm", over(-2),
         "Mean and variance run over the *heads*: you took the mean of one entry of all heads. It is the entries of one head "
@@ -145,7 +146,7 @@ mistake("head-norm", per_head(over_everything),
         "One mean and one variance for the whole tensor: `mean()` and `var()` without `dim` run over all axes. Each head of "
         "each word has its own: `dim=-1, keepdim=True`.")
 mistake("head-norm", woven,
-        "You cut the vector the wrong way: as if neighbouring entries belonged to different heads. The entries of a head stand "
+        "You cut the vector the wrong way: as if neighboring entries belonged to different heads. The entries of a head stand "
         "side by side, so the heads are the *first* of the two new axes.")
 mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalized(x, -1, eps, correction=1) + bias),
         "The variance is divided by $d_k$ − 1. Norms use the biased one, divided by $d_k$: `correction=0`.")
@@ -210,17 +211,17 @@ equivalent("head-norm", "(x - mean).square → (mean - x).square", "A square has
 #   one after it, both on the branch. Attention has `norms[0]` before and `norms[1]` after it, the network `norms[2]`
 #   and `norms[3]`.
 #
-# In both, `dropout` acts on what each sub-layer adds to the stream, last of all before the addition. `attention`,
+# In both, `dropout` acts on what each sub-layer adds to the stream, as the last step before the addition. `attention`,
 # `network`, `dropout` and the norms are functions from a tensor to a tensor of the same shape. Call `dropout` for
 # attention and for the network separately.
 #
 # <details><summary>Hint 1: what never changes?</summary>
 #
-# The stream itself passes no norm and no dropout. Both wirings are of the form $x + \dots$
+# The stream itself passes through no norm and no dropout. Both wirings have the form $x + \dots$
 # </details>
 # <details><summary>Hint 2: what does the network read?</summary>
 #
-# In a parallel block the stream as it came in; in a sandwich the stream that attention has been added to.
+# In a parallel block, the stream as it came in; in a sandwich, the stream after attention has been added.
 # </details>
 # <details><summary>Hint 3: draw it</summary>
 #
@@ -356,20 +357,20 @@ alternative("wired", either(lambda x, a, f, n, drop: drop(f(n[0](x))) + (drop(a(
 #
 # $$\text{FFN}(x) = \text{gelu}(x W_1 + b_1)\, W_2 + b_2$$
 #
-# `F.gelu` doesn't count; `torch.erf` is what you need.
+# Don't use `F.gelu`; `torch.erf` is what you need. (In the check, "matrices 1" means identity matrices.)
 #
 # <details><summary>Hint 1: where do I find erf?</summary>
 #
-# `torch.erf` works on whole tensors. Mind what it is given: $x/\sqrt2$.
+# `torch.erf` works on whole tensors. Its argument is $x/\sqrt2$.
 # </details>
 # <details><summary>Hint 2: in which order?</summary>
 #
-# First matrix, first bias, gelu, second matrix, second bias. The last step is linear, so that the network can also say
-# negative things.
+# First matrix, first bias, gelu, second matrix, second bias. The last step is linear, so that the network can also
+# return negative numbers.
 # </details>
-# <details><summary>Hint 3: which way round are the matrices?</summary>
+# <details><summary>Hint 3: are the matrices transposed?</summary>
 #
-# As in the equation: `x @ w1`. The stub names their shapes.
+# No: as in the equation, it is `x @ w1`. The signature gives their shapes.
 # </details>
 
 # %% nbgrader={"grade_id": "feed-forward", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -445,7 +446,7 @@ alternative("feed-forward", lambda x, w1, b1, w2, b2: F.linear(F.gelu(F.linear(x
 from txgrade import variant
 
 D, HEADS, D_FF = variant((512, 8, 2048), (768, 12, 3072), (1024, 16, 4096), (256, 4, 1024))  # an example, of task 4
-# Of task 5: attention's operations, beside the network's.
+# Of task 5: attention costs at least TIMES as many operations as the network; AS_MANY says so in words.
 TIMES, AS_MANY = variant((1, "as many"), (3, "three times as many"), (4, "four times as many"))
 
 # %% [markdown]
@@ -564,7 +565,8 @@ alternative("parameters", lambda d_model, heads, d_ff, gated=False: (
 #
 # Count operations, two for each multiplication with its addition, of matrix products only. Return the *smallest* length
 # $n \ge 1$ at which self-attention costs at least {{AS_MANY}} operations as the feed-forward network (without a gate).
-# Self-attention has its four projections, the scores and the mixing of the values.
+# Self-attention consists of its four projections, the scores and the mixing of the values. Return an `int`; nothing needs
+# rounding.
 #
 # <details><summary>Hint 1: what does each part cost?</summary>
 #
@@ -577,7 +579,7 @@ alternative("parameters", lambda d_model, heads, d_ff, gated=False: (
 # </details>
 # <details><summary>Hint 3: narrow networks</summary>
 #
-# What if $d_\text{ff}$ is small, and attention costs more from the first word on? A length below 1 is no length.
+# What if $d_\text{ff}$ is small, and attention costs more from the first word on? The answer is at least 1.
 # </details>
 
 # %% nbgrader={"grade_id": "crossover", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -646,13 +648,14 @@ alternative("crossover", by_search)
 # The lesson measured how large the gradient of each block is. Measure it for any stack. `blocks` are modules, called one
 # after the other; `x` goes into the first. The loss is the mean squared difference between what comes out of the last
 # one and `target`. Return for each block the norm of its gradient: the root of the sum of the squares of all gradients
-# of all its parameters. A block without parameters has the norm 0.
+# of all its parameters. A block without parameters has the norm 0. You may assume that every parameter takes part in the
+# loss, so that no `.grad` is `None` after `backward()`.
 #
-# Whatever gradients the blocks hold from before must not count.
+# Gradients that the blocks hold from before must not count.
 #
 # <details><summary>Hint 1: where are the gradients?</summary>
 #
-# After `loss.backward()`, each parameter has them in its `.grad`.
+# After `loss.backward()`, each parameter holds its own in `.grad`.
 # </details>
 # <details><summary>Hint 2: what was there before?</summary>
 #

@@ -3,10 +3,10 @@
 #
 # Four tasks, 10 points, about 45 minutes. They belong to lesson [07 Learning](../notebooks/07_learning.ipynb). Run the
 # cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
-# like. Tasks 1 to 3 are the core, about 30 minutes; task 4 is for those who want more.
+# like. Tasks 1 to 3 are the *core*, about 30 minutes; task 4 is *more*.
 #
-# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher, if you
-# have one.
+# Write the answers yourself: one that calls txlib, or what a task rules out, is flagged for your teacher, if you have
+# one.
 
 # %% tags=["parameters"]
 seed = 0
@@ -21,26 +21,26 @@ from txgrade import Inputs, check
 # %% tags=["variant"]
 from txgrade import variant
 
-# Of task 1: the part of the steps in which the rate falls.
+# Of task 1: the rate falls in the last DECAY of all steps; PART says so in words.
 DECAY, PART = variant((0.2, "last fifth"), (0.25, "last quarter"), (0.5, "second half"))
 
 # %% [markdown]
 # ### Task 1 · Up, along, down   ●●○○○ · 8 minutes · 2 points
 #
-# Many language models are trained by a rate that rises, stays, and falls only near the end (Hu et al. 2024 call it
-# warmup–stable–decay). Its advantage: while it stays, you need not know yet when you will stop. Return the factor of
+# Many language models are trained with a rate that rises, stays, and falls only near the end (Hu et al. 2024 call it
+# warmup–stable–decay). Its advantage: while it stays, you need not know yet when you will stop. Return the fraction of
 # the peak rate at one step. Steps count from 1 to `total`.
 #
 # - For the first `warm_up` steps it rises in a straight line: $1 / \text{warm_up}$ at step 1, 1 at step `warm_up`.
-# - In the {{PART}} of all steps, which are `{{DECAY}} * total` steps, it falls in a straight line, and is 0 at step
-#   `total`.
+# - In the {{PART}} of all steps, it falls in a straight line from 1 to 0, and is 0 at step `total`. This way down is
+#   `{{DECAY}} * total` steps long (`DECAY` is {{DECAY}}); this need not be a whole number, so don't round it.
 # - In between it is 1. If both would apply, take the smaller factor. `warm_up` may be 0.
 #
 # <details><summary>Hint 1: the way down</summary>
 #
 # How many steps are left after this one? Divide that by the length of the way down.
 # </details>
-# <details><summary>Hint 2: put together</summary>
+# <details><summary>Hint 2: putting them together</summary>
 #
 # The smallest of three numbers: the way up, 1, the way down.
 # </details>
@@ -118,14 +118,15 @@ alternative("up-along-down", lambda step, warm_up, total: sorted(
 # ### Task 2 · Adam with less memory   ●●●○○ · 10 minutes · 3 points
 #
 # Adam's $v$ is as large as the weights. Adafactor (Shazeer & Stern 2018) keeps only its row means $r$ and its column
-# means $c$, and guesses the rest:
+# means $c$, and estimates the rest from them:
 #
 # $$r_i \leftarrow \beta\, r_i + (1 - \beta)\, \tfrac1n \sum_j g_{ij}^2 \qquad
 # c_j \leftarrow \beta\, c_j + (1 - \beta)\, \tfrac1m \sum_i g_{ij}^2 \qquad
 # \hat v_{ij} = \frac{r_i\, c_j}{\text{mean}(r)}$$
 #
-# `g` has $m$ rows and $n$ columns. Return the new $r$, the new $c$, and the step $g_{ij} / \sqrt{\hat v_{ij}}$. Leave
-# the tensors that you are given as they are. (There is no bias correction here, and no $\epsilon$.)
+# `g` has $m$ rows and $n$ columns. $\hat v$ uses the *new* $r$ and $c$. Return the new $r$, the new $c$, and the step
+# $g_{ij} / \sqrt{\hat v_{ij}}$. Do not change the tensors that you are given. (There is no bias correction here, and no
+# $\epsilon$.)
 #
 # <details><summary>Hint 1: which axis?</summary>
 #
@@ -240,13 +241,14 @@ alternative("factored", factored(v=lambda r, c: torch.outer(r, c) / r.mean(), st
 # ### Task 3 · All directions alike   ●●●○○ · 12 minutes · 3 points
 #
 # Muon's polynomial is fast and rough. An older one is slower and exact (Björck & Bowie 1971): divide the matrix by its
-# length, the root of the sum of all its squared entries. Then repeat, `steps` times:
+# length, the root of the sum of all its squared entries. Then repeat `steps` times (with `steps` = 0, only the division
+# remains):
 #
 # $$X \leftarrow \tfrac32 X - \tfrac12 X X^\top X$$
 #
 # Each singular value goes $s \to \frac32 s - \frac12 s^3$, until it is 1. Use the *smaller* of the two squares: for a
 # matrix with more rows than columns, $X X^\top X$ is $X (X^\top X)$. The numbers are the same, but the products are
-# much smaller: a matrix of 4,000 rows must not make one of 4,000 × 4,000. torch's decompositions don't count.
+# much smaller: a matrix of 4,000 rows must not make one of 4,000 × 4,000. Don't use torch's decompositions.
 #
 # <details><summary>Hint 1: by hand</summary>
 #
@@ -254,7 +256,7 @@ alternative("factored", factored(v=lambda r, c: torch.outer(r, c) / r.mean(), st
 # </details>
 # <details><summary>Hint 2: tall or wide?</summary>
 #
-# Put the brackets where they help: `(x @ x.T) @ x`, or `x @ (x.T @ x)`.
+# Put the parentheses where they help: `(x @ x.T) @ x`, or `x @ (x.T @ x)`.
 # </details>
 # <details><summary>Hint 3: a check of your own</summary>
 #
@@ -324,15 +326,18 @@ equivalent("all-alike", "x.shape[0] > x.shape[1] → x.shape[0] >= x.shape[1]", 
 # ### Task 4 · Open investigation: a hundred steps   ●●●●○ · 15 minutes · 2 points
 #
 # A loss has 200 weights. Along each it is a valley, some up to ten thousand times steeper than others, and Adam sees only
-# noisy gradients. It has 100 steps to come down from 0, and you tell it how: return the learning rate of each step, and
-# Adam's $\beta_1$ and $\beta_2$. Below, `losses` makes up such losses, and `left_by_adam` walks down them.
+# noisy gradients. It has 100 steps to come down, from weights that are all 0, and you tell it how: return the learning
+# rate of each step, as a tensor or a list of 100 numbers, and Adam's $\beta_1$ and $\beta_2$. Rates may be 0 or even
+# negative; the betas are at least 0 and less than 1. Below, `losses` makes up such losses, and `left_by_adam` walks down
+# them.
 #
-# The grader runs your schedule on 40 losses of its own. It measures the loss that is left after the last step, as a fraction
-# of the loss at a distance of 1 from the bottom, and takes the mean. Plain gradient descent at its best fixed rate leaves
-# 0.005. Adam at its best fixed rate leaves 0.0009, whatever its $\beta$; below 0.003 earns half of the points. Below
-# 0.0006 earns all, so a fixed rate won't do.
+# The grader runs your schedule on 40 losses of its own. It measures the loss that is left after the last step, as a
+# fraction of the loss where every weight is a distance of 1 from its bottom, and takes the mean. Plain gradient descent
+# at its best fixed rate leaves 0.005. Adam at its best fixed rate leaves 0.0009, whatever its $\beta$. Less than 0.003
+# left earns half of the points, less than 0.0006 all of them, so a fixed rate won't do; 0.003 or more earns none.
 #
-# Any schedule is right that gets there. Try it out in a cell of your own first:
+# Any schedule that gets there is right. First try it out in a cell of your own (`Inputs` is the grader's generator of
+# random numbers, made from a seed and a name):
 #
 # ```python
 # at_home = losses(Inputs(1, "at home"))                           # another number makes up other losses

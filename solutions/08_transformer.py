@@ -2,13 +2,13 @@
 # # Exercise 08 · The Transformer, built from its parts
 #
 # Three tasks, 7 points, about 30 minutes. [Lesson 08](../notebooks/08_transformer.ipynb) has the ideas; here you use them
-# elsewhere. All three tasks are *core*. Run the cells from the top; fill in where it says *your turn*. A check compares what your
-# function returns with what it should return, and knows the usual mistakes. Try as often as you like.
+# elsewhere. All three tasks are *core*. Run the cells from the top; fill in where it says *your turn*. A check compares
+# what your function returns with what it should return, and knows the usual mistakes. Try as often as you like.
 #
-# Special tokens, which you write as numbers: padding (`PAD`) {{PAD}}, start (`BOS`) {{BOS}}, end (`EOS`) {{EOS}}. A label of
-# −100 is not counted. A mask is boolean, and `True` means *may attend*.
+# The special tokens are defined below: padding is `PAD`, which is {{PAD}}, start is `BOS`, {{BOS}}, and end is `EOS`, {{EOS}}.
+# A label of −100 is not counted. A mask is boolean, and `True` means *may attend*.
 #
-# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
+# Write the answers yourself: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -35,13 +35,13 @@ PAD, BOS, EOS = variant((0, 1, 2), (1, 0, 2), (3, 1, 2), (0, 2, 1))  # they diff
 # own guess instead of the right token.
 #
 # A first pass has made a guess for each label: `guesses[b, t]` is what the model would write where `labels[b, t]` is
-# right. Where `own[b, t]` is true, the decoder is to *read* that guess instead of that label. Return the decoder's
-# input: `BOS` first, everything else shifted right by one, the last position left off. Where the label is −100 the sentence
-# is over: `PAD`, whatever was guessed.
+# right. Where `own[b, t]` is true, the decoder is to *read* that guess instead of that label, even if the label is `EOS`.
+# Return the decoder's input: `BOS` first, everything else shifted right by one, the last position left off. Where the
+# label is −100 the sentence is over: put `PAD`, whatever was guessed.
 #
 # <details><summary>Hint 1: what first?</summary>
 #
-# Mix first, shift afterwards. Otherwise the decoder reads a guess at the very position it was made for.
+# Mix first, then shift. Otherwise the decoder reads a guess at the very position it was made for.
 # </details>
 # <details><summary>Hint 2: mixing</summary>
 #
@@ -149,8 +149,8 @@ alternative("own-words", word_by_word)
 # %% [markdown]
 # ### Task 2 · The decoder's mask   ●●○○○ · 8 minutes · 2 points
 #
-# Sentences of different lengths stand in one batch, each filled up, at the end or in front. (In front is common for
-# writing: then the last column holds the last word of every sentence, and all go on from there.) Build the mask for
+# Sentences of different lengths share one batch, each padded, at the end or in front. (In front is common for writing:
+# then the last column holds the last word of every sentence, and all continue from there.) Build the mask for
 # the decoder's self-attention: query $i$ may attend to key $j$ if $j$ is not later than $i$, *and* key $j$ of that
 # sentence is a real token. `attention_mask` is 1 at real tokens. The result is (batch, 1, n, n): the axis of 1 is for
 # the heads.
@@ -161,7 +161,7 @@ alternative("own-words", word_by_word)
 #
 # <details><summary>Hint 1: two masks</summary>
 #
-# One is the same for all sentences, one the same for all queries. `&` joins them.
+# One is the same for all sentences, the other is the same for all queries. `&` joins them.
 # </details>
 # <details><summary>Hint 2: the causal one</summary>
 #
@@ -259,19 +259,23 @@ alternative("decoder-mask", lambda attention_mask: torch.stack(
 # %% [markdown]
 # ### Task 3 · The paper's wiring   ●●○○○ · 10 minutes · 3 points
 #
-# The lesson's decoder block is pre-norm. The paper's is post-norm: each sub-layer's output is added to its input, and the *sum* is
-# normalized (§3.1). Write the forward pass of the paper's decoder block.
+# The lesson's decoder block is pre-norm. The paper's is post-norm: each sub-layer's output is added to its input, and the
+# *sum* is normalized (§3.1). Write the forward pass of the paper's decoder block, without dropout.
 #
-# The sub-layers are functions: `self_attention(x)`, `cross_attention(x, memory)` and `feed_forward(x)`. `norms` holds three
-# functions, one for each sub-layer, in the order in which a decoder block has them.
+# The sub-layers are functions: `self_attention(x)`, `cross_attention(x, memory)` and `feed_forward(x)`. `norms` holds
+# three functions, one for each sub-layer, in the order in which a decoder block has them.
 #
 # <details><summary>Hint 1: the order</summary>
 #
-# What have I written, what do I need from the source, then compute.
+# First look at what has been written, then at the source, then compute.
 # </details>
 # <details><summary>Hint 2: one sub-layer</summary>
 #
 # `norm(x + sublayer(x))`. The next sub-layer reads the result.
+# </details>
+# <details><summary>Hint 3: a check of your own</summary>
+#
+# Let all three sub-layers return zeros and all norms double their input. Which multiple of `x` should come out?
 # </details>
 
 # %% nbgrader={"grade_id": "paper-wiring", "solution": true, "grade": false, "locked": false, "schema_version": 3}

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # Exercise 09 · Translation
 #
-# Three tasks, 10 points, about 45 minutes. [Lesson 09](../notebooks/09_translation.ipynb) has the ideas; here you use them
-# elsewhere. Tasks 1 and 2 are the *core*, task 3 is *more*. Run the cells from the top; fill in where it says *your turn*. A check
-# compares what your function returns with what it should return, and knows the usual mistakes. Try as often as you like.
+# Three tasks, 10 points, about 45 minutes. [Lesson 09](../notebooks/09_translation.ipynb) has the ideas; here you use
+# them elsewhere. Tasks 1 and 2 are the *core*, task 3 is *more*. Run the cells from the top; fill in where it says
+# *your turn*. A check compares what your function returns with what it should return, and knows the usual mistakes. Try
+# as often as you like.
 #
 # A label of −100 is not counted.
 #
-# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
+# Write the answers yourself: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -33,10 +34,11 @@ EMPTY = variant(0.0, 1.0, 0.5, 0.25)  # the precision of a hypothesis without n-
 #
 # A sentence has many good translations, so test sets often come with several references per sentence (Papineni et al.
 # 2002 had up to four). Then an n-gram of the hypothesis may count as often as in the *one* reference that has it most.
-# Example: *the* occurs twice in one reference and once in another, so it may count twice, not three times.
+# For example, if *the* occurs twice in one reference and once in another, it may count twice, not three times.
 #
 # Return the modified precision for runs of `n` words: such matches, added up over all sentences, divided by the number
-# of n-grams in all hypotheses. `references[i]` lists the references of `hypotheses[i]`. Without any n-grams it is {{EMPTY}}. (There are several conventions for that.)
+# of n-grams in all hypotheses. `references[i]` lists the references of `hypotheses[i]`. If all hypotheses are too short
+# to hold an n-gram, return `EMPTY`, which is {{EMPTY}} here. (There are several conventions for that.)
 #
 # <details><summary>Hint 1: counting</summary>
 #
@@ -44,7 +46,7 @@ EMPTY = variant(0.0, 1.0, 0.5, 0.25)  # the precision of a hypothesis without n-
 # </details>
 # <details><summary>Hint 2: several references</summary>
 #
-# Two `Counter`s have an operation that keeps the larger count of each n-gram. Join all references of a sentence by it.
+# Two `Counter`s have an operation that keeps the larger count of each n-gram. Join all references of a sentence with it.
 # </details>
 # <details><summary>Hint 3: then clip</summary>
 #
@@ -187,19 +189,19 @@ alternative("several-references", without_counters)
 # %% [markdown]
 # ### Task 2 · Learn from a teacher   ●●●○○ · 13 minutes · 3 points
 #
-# Label smoothing gives a share $\epsilon$ of the target to *all* words alike. But a large model, the *teacher*, knows
-# better which other words would do: *King* and *king*, say, not *King* and *sword*. A small model that learns from
+# Label smoothing gives a share $\epsilon$ of the target to *all* tokens alike. But a large model, the *teacher*, knows
+# better which other tokens would do: *King* and *king*, say, not *King* and *sword*. A small model that learns from
 # its probabilities learns more per sentence (*distillation*: Hinton et al. 2015; for translation, Kim & Rush 2016).
 #
-# With $\tau(k)$ the teacher's probability of word $k$ and $y$ the label:
+# Let $\tau(k)$ be the teacher's probability of token $k$, $y$ the label, and $\epsilon$ the argument `share`:
 #
 # $$q(k) = (1 - \epsilon)\,[k = y] + \epsilon\, \tau(k) \qquad\qquad \text{loss} = -\sum_k q(k) \log p(k)$$
 #
 # Return the mean over the labels that count; those of −100 don't. You are given logits of both models. No gradient may
-# reach the teacher. Write it with `log_softmax` and `softmax`. (The check looks at numbers only, but a grader is told
-# who calls `F.cross_entropy` or `F.kl_div`.)
+# reach the teacher. Write it with `log_softmax` and `softmax`. (The check looks at numbers only, but a call of
+# `F.cross_entropy` or `F.kl_div` is flagged for your teacher.)
 #
-# <details><summary>Hint 1: throw away first</summary>
+# <details><summary>Hint 1: discard first</summary>
 #
 # `counted = labels != -100`; index both logits and the labels with it.
 # </details>
@@ -361,16 +363,17 @@ equivalent("teacher", "log_p.gather(-1, labels[counted][:, None])[:, 0] → log_
 # no rule predicts: `language(words)` gives the 8 of them. A text has exactly 10 words. Which of the $8^{10}$ texts is
 # the likeliest? Nobody can try them all. Each call costs, and you can pay for `calls` of them.
 #
-# Greedy makes 10 calls, and leaves the rest unused. A beam of width $k$ starts from the empty beginning. Ten times over it
-# lengthens each beginning by every word, with one call each, and of all that come out it keeps the $k$ likeliest (all,
-# where there are no more than $k$). A beam of 6 makes $1 + 9 \cdot 6 = 55$ calls. One of 10 makes $1 + 8 + 8 \cdot 10 = 89$:
-# there are only 8 beginnings of one word.
+# Greedy makes 10 calls, and leaves the rest unused. A beam of width $k$ starts from the empty beginning. Ten times
+# over, it extends each beginning by every word, with one call each, and of all results it keeps the $k$ likeliest (all
+# of them, if there are no more than $k$). A beam of 6 makes $1 + 9 \cdot 6 = 55$ calls. One of 10 makes
+# $1 + 8 + 8 \cdot 10 = 89$: there are only 8 beginnings of one word.
 #
-# Spend what you have. Take the *widest* beam that needs at most `calls` calls, and return the $k$ texts that it ends with,
-# likeliest first. `calls` is at least 10, enough for a beam of 1. No two probabilities are equal.
+# Spend what you have. Take the *widest* beam that needs at most `calls` calls, and return the $k$ texts that it ends
+# with, likeliest first. `calls` is at least 10, enough for a beam of 1. No two probabilities are equal.
 #
-# What does it buy? When all is right, try it in a cell of your own. Greedy comes to −7.85 there; from which budget on is
-# more of it hardly worth the price?
+# What does it buy? When your answer is right, try it in a cell of your own; the loop below makes about 50,000 calls and
+# takes about 15 seconds. Greedy comes to −7.85 there; from which budget on is more of it hardly worth the price? Answer for
+# yourself: this question isn't graded.
 #
 # ```python
 # for calls in (10, 37, 55, 89, 297):
@@ -384,7 +387,7 @@ equivalent("teacher", "log_p.gather(-1, labels[counted][:, None])[:, 0] → log_
 # </details>
 # <details><summary>Hint 2: the bookkeeping</summary>
 #
-# Keep pairs (sum of log-probabilities, words). One round: call for each beginning, list all lengthened ones, sort, cut.
+# Keep pairs (sum of log-probabilities, words). One round: call for each beginning, list all extensions, sort, cut.
 # </details>
 # <details><summary>Hint 3: how wide?</summary>
 #

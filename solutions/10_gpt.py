@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Exercise 10 · GPT
 #
-# Six tasks, 17 points, about 80 minutes. They belong to lesson [10 GPT](../notebooks/10_gpt.ipynb). Run the cells from
-# the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
+# Six tasks, 17 points, about 80 minutes. They belong to lesson [10 GPT](../notebooks/10_gpt.ipynb). Tasks 1 to 3 are the
+# *core* and take about 30 minutes; tasks 4 to 6 are *more*. Run the cells from the top; fill in where it says *your turn*,
+# then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -111,32 +112,32 @@ mistake("shift", by_value,
 mistake("shift", lambda texts, pad_id: (inputs_and_labels(texts, pad_id)[0],) * 2,
         "Labels and input are the same. Then the model learns to repeat what it reads. Labels are one token later.")
 mistake("shift", lambda texts, pad_id: (filled([t[1:] for t in texts], pad_id), filled([t[:-1] for t in texts], IGNORE_INDEX)),
-        "Shifted the wrong way: this predicts the token *before*. Read `text[:-1]`, predict `text[1:]`.")
+        "You shift the wrong way: this predicts the token *before*. Read `text[:-1]`, predict `text[1:]`.")
 mistake("shift", lambda texts, pad_id: (inputs_and_labels(texts, pad_id)[0], filled([t[1:] for t in texts], pad_id)),
         "The labels are filled up with `pad_id`. Then the loss counts them, and the model learns to write padding. Use −{{-IGNORE_INDEX}}.")
 mistake("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], IGNORE_INDEX), inputs_and_labels(texts, pad_id)[1]),
         "What is read is filled up with −{{-IGNORE_INDEX}}. That is no token, and the embedding has no such row. Use `pad_id` there.")
 mistake("shift", last_token_read,
-        "The last token of each text is read, too, though nothing is to be predicted after it. That costs a column: read "
+        "The last token of each text is also read, although nothing is predicted after it. That costs a column: read "
         "`text[:-1]`.")
 mistake("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], pad_id, left=True),
                                         filled([t[1:] for t in texts], IGNORE_INDEX, left=True)),
-        "Filled up at the *front*. Here texts start at the left, and what is missing stands at the end. (There, the causal "
-        "mask hides it from all real tokens.)")
+        "You fill up at the *front*. Here texts start at the left, and the filling goes to the end. (There, the causal mask "
+        "hides it from all real tokens.)")
 mistake("shift", shifted_as_a_whole,
-        "First filled up, then cut: so short texts still read their last token. Take `text[:-1]` of each text, then fill up.")
+        "You fill up first and cut then, so short texts still read their last token. Take `text[:-1]` of each text, then fill up.")
 mistake("shift", cut_to_the_shortest,
-        "All texts are cut to the length of the shortest. Fill up the short ones instead: no token is to be lost.")
+        "All texts are cut to the length of the shortest. Fill up the short ones instead, so that no token is lost.")
 alternative("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], pad_id), filled([t[1:] for t in texts], IGNORE_INDEX)))
 
 # %% [markdown]
 # ### Task 2 · Bits per character   ●●○○○ · 8 minutes · 3 points
 #
-# A model with large tokens has fewer, harder guesses, so losses *per token* cannot be compared between tokenizers.
+# A model with longer tokens makes fewer, harder guesses, so losses *per token* cannot be compared between tokenizers.
 # Bits *per character* can. Given the scores of a batch, the labels (−{{-IGNORE_INDEX}} does not count), and the number of
 # characters that the counted labels stand for: how many bits does the model need for a character?
 #
-# `logits[b, t]` is to predict `labels[b, t]`: nothing is to be shifted.
+# `logits[b, t]` already predicts `labels[b, t]`: don't shift anything.
 #
 # <details><summary>Hint 1: one token</summary>
 #
@@ -201,25 +202,25 @@ def with_log2(logits, labels, characters):
 mistake("bits", lambda logits, labels, characters: nats(logits, labels) / characters,
         "This is in nats. Divide by ln 2 for bits.")
 mistake("bits", lambda logits, labels, characters: nats(logits, labels) * math.log(2) / characters,
-        "Multiplied by ln 2. A bit is the smaller unit, so there are more of them: divide.")
+        "You multiply by ln 2. A bit is the smaller unit, so there are more of them: divide.")
 mistake("bits", lambda logits, labels, characters: nats(logits, labels, "mean") / math.log(2),
         "This is per *token*. Sum over the tokens and divide by the characters.")
 mistake("bits", lambda logits, labels, characters: nats(logits, labels, "mean") / math.log(2) / characters,
-        "Divided twice: `cross_entropy` already takes the mean over the tokens. Use `reduction=\"sum\"`.")
+        "You divide twice: `cross_entropy` already takes the mean over the tokens. Use `reduction=\"sum\"`.")
 mistake("bits", all_counted,
         "Labels of −{{-IGNORE_INDEX}} are counted, as if they were a token. They fill up and cost nothing.")
 mistake("bits", lambda logits, labels, characters: nats(logits, labels, "mean") * labels.numel() / math.log(2) / characters,
-        "The mean is over the labels that count, and you multiply it by the number of *all* places. Use `reduction=\"sum\"`.")
+        "The mean is over the labels that count, and you multiply it by the number of *all* positions. Use `reduction=\"sum\"`.")
 mistake("bits", mean_of_texts,
         "A mean of the texts' means: a token in a short text then weighs more than one in a long text. Sum over all.")
 mistake("bits", lambda logits, labels, characters: -nats(logits, labels) / math.log(2) / characters,
         "The sign is wrong: a logarithm of a probability is negative, a cost is not.")
 mistake("bits", softmax_over_places,
-        "The softmax runs along the text. Each *place* has a distribution over the vocabulary: use the last axis.")
+        "The softmax runs along the text. Each *position* has a distribution over the vocabulary: use the last axis.")
 mistake("bits", shifted_again,
-        "Shifted once too often. `logits[b, t]` already is the prediction for `labels[b, t]`.")
+        "You shift once too often. `logits[b, t]` already predicts `labels[b, t]`.")
 mistake("bits", lambda logits, labels, characters: 2 ** (nats(logits, labels) / math.log(2) / characters),
-        "This is a perplexity, a number of choices. Asked for is its logarithm, the bits.")
+        "This is a perplexity, a number of choices. The task asks for its logarithm, the bits.")
 mistake("bits", lambda logits, labels, characters: nats(logits, labels) / math.log(2),
         "These are the bits of all characters together. Divide them by `characters`.")
 alternative("bits", with_log2)
@@ -231,16 +232,16 @@ if IGNORE_INDEX == -100:
 # %% [markdown]
 # ### Task 3 · Count any GPT   ●●●○○ · 12 minutes · 3 points
 #
-# The lesson's formula holds for GPT-2. Write one for its relatives, too:
+# The lesson's formula holds for GPT-2. Write one that also holds for its relatives:
 #
-# - `context=None`: nothing is learned about positions (rotary, say). Otherwise there is a learned vector for each
-#   place.
-# - `tied=False`: the output has a matrix of its own, without bias.
+# - `context=None`: nothing is learned about positions (rotary, say). Otherwise each of the `context` positions has a
+#   learned vector.
+# - `tied=False`: the output has its own matrix from `d_model` to `vocab`, never with a bias.
 # - `bias=False`: no matrix has a bias, and norms have a gain only.
 # - `swiglu=True`: the feed-forward network has a third matrix, from `d_model` to `d_ff`.
 #
-# A block has attention (four matrices), the feed-forward network and two norms. One last norm stands on top. Count with
-# a formula: `txlib.models` is not to be used.
+# A block has attention (four matrices from `d_model` to `d_model`), a feed-forward network (one matrix from `d_model` to
+# `d_ff`, one back) and two norms. One last norm is on top of all blocks. Count with a formula, not with `txlib.models`.
 #
 # <details><summary>Hint 1: biases</summary>
 #
@@ -308,17 +309,17 @@ def counted_on_meta(vocab, layers, d_model, d_ff, context, tied=True, bias=True,
 
 
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: -(2 * d if bias else d)),
-        "The last norm is missing: with pre-norm, one stands on top of all blocks.")
+        "The last norm is missing: with pre-norm, there is one on top of all blocks.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: V * d if tied else 0),
         "Tied, the output uses the embedding's own matrix: it is *one* matrix, and counts once.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: 0 if tied else -V * d),
         "With `tied=False` the output has a matrix of its own: vocab · d_model more.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: -N * f if bias and swiglu else 0),
-        "The gate is a matrix like the one that widens: with biases it has one of `d_ff` numbers, too.")
+        "The gate is a matrix like the one that widens: with biases it also has one, of `d_ff` numbers.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: V if not tied else 0),
         "The output matrix has no bias.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: V if bias and not tied else 0),
-        "The output matrix has no bias, with `bias=True` neither.")
+        "The output matrix never has a bias, not even with `bias=True`.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: 1024 * d if c is None else 0),
         "With `context=None` nothing is learned about positions: rotary angles are computed.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: 0 if bias else (2 * N + 1) * d),
@@ -361,7 +362,7 @@ for changed in (
     {"narrowing": lambda V, N, d, f, c, b, s: 0},
 ):
     mistake("count", counted(**changed), MATRICES)
-WEIGHTS = "Biases are counted where the weights are not: a matrix from $a$ to $b$ has $ab$ weights, too."
+WEIGHTS = "Biases are counted where the weights are not: a matrix from $a$ to $b$ also has $ab$ weights."
 for changed in (
     {"attention": lambda V, N, d, f, c, b, s: 4 * d * b},
     {"widening": lambda V, N, d, f, c, b, s: (1 + s) * f * b},
@@ -397,9 +398,9 @@ mistake("count", counted(norms=lambda V, N, d, f, c, b, s: 0), "The norms of the
 for tokens in (lambda V, N, d, f, c, b, s: 0, lambda V, N, d, f, c, b, s: V, lambda V, N, d, f, c, b, s: d):
     mistake("count", counted(tokens=tokens), "Each of the `vocab` tokens has a vector of d_model numbers.")
 mistake("count", counted(places=lambda V, N, d, f, c, b, s: 0),
-        "The positions are missing: unless `context` is `None`, each of its places has a vector.")
+        "The positions are missing: unless `context` is `None`, each of its positions has a vector.")
 mistake("count", counted(places=lambda V, N, d, f, c, b, s: c or 0),
-        "What is learned for a place is a *vector*, d_model numbers.")
+        "What is learned for a position is a *vector*, d_model numbers.")
 for output in (lambda V, N, d, f, c, b, s: V, lambda V, N, d, f, c, b, s: d):
     mistake("count", counted(output=output), "The output matrix goes from d_model to `vocab`: it has their product of weights.")
 mistake("count", lambda vocab, layers, *rest, **kinds: (
@@ -415,10 +416,11 @@ alternative("count", counted())
 # %% [markdown]
 # ### Task 4 · Pack documents into blocks   ●●●○○ · 10 minutes · 2 points
 #
-# Large models do not fill up short texts. They write the end token after *each* document, join all to one long
-# text, and cut that into blocks. To predict `n` tokens, a block needs `n + 1`: all but the last are read, all but the
-# first predicted. Within the blocks, no token but the very first goes unpredicted, so each block starts with the token
-# that the one before ended with. What does not fill a block at the end is left out.
+# Large models are not trained on texts that are filled up. Instead, the end token is written after *each* document, all
+# documents are joined into one long text, and that is cut into blocks. To predict `n` tokens, a block needs `n + 1`: all but
+# the last are read, all but the first predicted. No token within the blocks goes unpredicted, except the very first one; so
+# each block starts with the token that the one before ended with. Tokens at the end that do not fill a block are dropped.
+# There are always enough for one block.
 #
 # <details><summary>Hint 1: the long text</summary>
 #
@@ -426,7 +428,7 @@ alternative("count", counted())
 # </details>
 # <details><summary>Hint 2: where do blocks start?</summary>
 #
-# At 0, n, 2n … Each is n + 1 long, so neighbours share one token.
+# At 0, n, 2n … Each is n + 1 long, so neighbors share one token.
 # </details>
 # <details><summary>Hint 3: how many are there?</summary>
 #
@@ -484,25 +486,25 @@ mistake("pack", lambda documents, end_id, n: joined(documents).unfold(0, n + 1, 
         "The end token is missing. Without it, the model takes the next document for the continuation of this one, and "
         "never learns to stop.")
 mistake("pack", lambda documents, end_id, n: joined(documents, before=[end_id]).unfold(0, n + 1, n),
-        "The end token stands in *front* of each document. It belongs after it, also after the last.")
+        "You put the end token *before* each document. It belongs after it, even after the last one.")
 mistake("pack", between,
-        "The end token stands *between* documents only. The last one ends, too.")
-mistake("pack", padded, "The last block is filled up. What does not fill a block is left out.")
+        "You put the end token only *between* documents. The last one also ends.")
+mistake("pack", padded, "You fill up the last block. Tokens that do not fill a block are dropped.")
 mistake("pack", one_by_one,
-        "Each document is cut by itself, and its rest is lost. Join all documents first: a block may hold several.")
+        "You cut each document by itself, and its rest is lost. Join all documents first: a block may hold several.")
 alternative("pack", lambda documents, end_id, n: torch.stack([
     part for part in joined(documents, behind=[end_id]).unfold(0, n + 1, 1)[::n]]))
 
 # %% [markdown]
 # ### Task 5 · The loss of a long text   ●●●●○ · 15 minutes · 3 points
 #
-# A text is longer than the context. Cut into windows one after the other, each window starts without any past, which
-# makes the model look worse than it is. Better: let windows overlap. They start at 0, `stride`, 2 · `stride` …; each
-# reads up to `context` tokens and predicts the one after each. Count only predictions that no earlier window has made,
-# so that each token but the first counts once. Return the mean, in nats.
+# A text is longer than the context. If you cut it into windows one after the other, each window starts without any past,
+# which makes the model look worse than it is. So let the windows overlap. They start at 0, `stride`, 2 · `stride` …; each
+# reads up to `context` tokens and predicts the one after each of them. Count only predictions that no earlier window has
+# made, so that each token but the first counts once. Return the mean over all of them, in nats.
 #
 # `model` takes ids of shape (1, n), n at most `context`, and returns logits of shape (1, n, vocab). `stride` is at most
-# `context`. The text may be shorter than a window, and the last window may be.
+# `context`. The text may be shorter than a window, and the last window may be shorter than the others.
 #
 # <details><summary>Hint 1: one window</summary>
 #
@@ -619,7 +621,7 @@ def inside_windows(model, ids, context, stride):
 mistake("stride", everything_counts,
         "Predictions in the overlap count twice or more. Count only those that no earlier window has made.")
 mistake("stride", lambda model, ids, context, stride: strided_loss(model, ids, context, context),
-        "The stride has no effect: the windows stand one after the other. Start them at 0, stride, 2 · stride …")
+        "The stride has no effect: the windows follow one another without overlap. Start them at 0, stride, 2 · stride …")
 mistake("stride", mean_of_means,
         "A mean of the windows' means. The windows have different numbers of new predictions: add up all, divide once.")
 mistake("stride", first_window_cut,
@@ -627,17 +629,17 @@ mistake("stride", first_window_cut,
 mistake("stride", first_part,
         "You count the *first* predictions of each window, those with the shortest past. Count the last ones: that is what "
         "the overlap is for.")
-mistake("stride", without_rest, "The last window is shorter, and you leave it out. Its tokens count, too.")
+mistake("stride", without_rest, "The last window is shorter, and you leave it out. Its tokens also count.")
 mistake("stride", stride_from_the_end,
         "The last window may be short. Then fewer than `stride` of its predictions are new. Leave out the first `context - "
         "stride` of a window instead.")
 mistake("stride", not_shifted,
-        "The model is asked for the token that it has just read. Predict the next one: labels are one place later.")
+        "The model is asked for the token that it has just read. Predict the next one: labels are one position later.")
 mistake("stride", inside_windows,
-        "A window predicts inside itself only, so its last place has no label. Take `context + 1` tokens: read all but the "
+        "A window predicts inside itself only, so its last position has no label. Take `context + 1` tokens: read all but the "
         "last.")
 mistake("stride", lambda model, ids, context, stride: strided_loss(model, ids, context, stride).exp(),
-        "This is the perplexity. Asked for is its logarithm, the mean loss.")
+        "This is the perplexity. The task asks for its logarithm, the mean loss.")
 mistake("stride", lambda model, ids, context, stride: strided_loss(model, ids, context, stride) * (len(ids) - 1),
         "This is the sum. Divide by the number of predictions, `len(ids) - 1`.")
 mistake("stride", lambda model, ids, context, stride: strided_loss(model, ids, context, stride) / math.log(2),
@@ -685,17 +687,16 @@ for change in ("if predicted == len(ids): → (deleted)", "if predicted == len(i
 # %% [markdown]
 # ### Task 6 · Investigate: how much of its past does a model use?   ●●●●● · 25 minutes · 3 points
 #
-#
-# A context of 128 tokens does not mean that 128 tokens are used. `loss_by_place` gives the loss of the shipped Llama at
-# each place of its windows: at place 0 it has seen one token, at place 126, the last, 127.
+# A context of 128 tokens does not mean that 128 tokens are used. `loss_by_position` gives the loss of the bundled Llama at
+# each position of its windows: at position 0 it has seen one token; at position 126, the last one, 127.
 #
 # Where does the curve become flat? Compare Shakespeare with clothing reviews. Then find out *what* is used: give the
-# model the same last 16 tokens, and in front of them the right past, a past from elsewhere in the same play, or the
-# right past with its tokens shuffled. Which loses how much? What does the model take from far away: the words, their
-# order, or only the kind of text?
+# model the last 16 tokens of windows of a play, and before them 112 others: the right past, a past from elsewhere in the same
+# play, or the right past with its tokens shuffled. How much does each of these cost on the 16? What does the model take from
+# far away: the words, their order, or only the kind of text?
 #
-# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a
-# table of your numbers. A person reads it.
+# Measure in new cells below this one; here you may use all of `txlib`. Hand in what you found as text, with a table of your
+# numbers. Your teacher reads it.
 
 # %%
 from txlib import load_pretrained
@@ -714,8 +715,8 @@ def whole_windows(text: str, n: int = 128) -> Int[Tensor, "window length"]:
 
 
 @torch.no_grad()
-def loss_by_place(windows: Int[Tensor, "window length"]) -> Float[Tensor, "places"]:
-    """The mean loss at each place: of predicting token i + 1 from tokens 0 … i."""
+def loss_by_position(windows: Int[Tensor, "window length"]) -> Float[Tensor, "positions"]:
+    """The mean loss at each position: of predicting token i + 1 from tokens 0 … i."""
     logits = torch.cat([LLAMA(part).logits for part in windows.split(50)])      # (window, length, vocab)
     return F.cross_entropy(logits[:, :-1].transpose(1, 2), windows[:, 1:], reduction="none").mean(dim=0)
 
@@ -730,14 +731,14 @@ def loss_by_place(windows: Int[Tensor, "window length"]) -> Float[Tensor, "place
 #
 # The curve is flat from about four tokens on; in plays a little is gained up to the end (0.03 nats for the second
 # half), in reviews nothing. The same last 16 tokens of a play, after four pasts of 112 tokens: the right one 4.69, one
-# from elsewhere 4.80, the right one shuffled 4.81, none 4.83. So the past is worth 0.14 nats, and four fifths of that
-# need the right words in their order; that the text is a play at all helps by 0.02. The model is small and was trained
-# on one author, so this says nothing about large ones.
+# from elsewhere 4.80, the right one shuffled 4.81, none 4.83. So the past saves 0.14
+# nats, and nearly all of that needs the right words in their order; that the text is a play at all saves 0.02 or 0.03. The
+# model is small and was trained on one author, so this says nothing about large ones.
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]
-# 1 point: loss against place for two texts, from enough windows that the curve is not noise. 1 point: where it becomes
-# flat, read from the numbers, not from the hope. 1 point: the three pasts compared on the same last tokens, with a
+# 1 point: loss against position for two texts, from enough windows that the curve is not noise. 1 point: where it becomes
+# flat, as the numbers show it. 1 point: the three pasts compared on the same last tokens, with a
 # conclusion that the numbers carry, and a limit of it (one small model).
 
 # %%

@@ -20,20 +20,21 @@ from txgrade import check
 # %% [markdown]
 # ### Task 1 · As open as you like   ●●●○○ · 12 minutes · 2 points
 #
-# A temperature of 0.7 means much after one prompt and little after another. Turn it round: say how *open* the choice is to
-# be, and find the temperature for it. For each row of logits, return the $T$ at which the distribution
-# $\text{softmax}(z / T)$ has the entropy `nats`. The lesson proved that entropy only rises with $T$, so there is one such
-# temperature: halve the interval where it must be, again and again. It lies between 0.01 and 100. Each row has its own.
+# A temperature of 0.7 changes much after one prompt and little after another. So go the other way: say how *open* the choice
+# should be, and find the temperature for it. For each row of logits, return the $T$ at which the distribution
+# $\text{softmax}(z / T)$ has the entropy `nats`. The lesson proved that entropy never falls when $T$ rises, so there is one such
+# temperature; `nats` is above 0 and below the logarithm of the vocabulary's size, which no temperature exceeds. The temperature is
+# between 0.01 and 100: halve this interval again and again, on a logarithmic scale: the middle of 0.01 and 100 is 1,
+# $\sqrt{\text{low} \cdot \text{high}}$. Each row has its own temperature.
 #
 # <details><summary>Hint 1: how to halve</summary>
 #
 # Keep two temperatures, `low` and `high`. Take one between them. Is the entropy there too large? Then it becomes the new
 # `high`, else the new `low`.
 # </details>
-# <details><summary>Hint 2: which one between?</summary>
+# <details><summary>Hint 2: how often?</summary>
 #
-# Temperatures live on a logarithmic scale: the middle of 0.01 and 100 is 1, $\sqrt{\text{low} \cdot \text{high}}$. Forty
-# halvings are plenty.
+# Each halving makes the interval's ratio its square root: from 10,000 to 100, to 10, to 3.2. Forty are plenty.
 # </details>
 # <details><summary>Hint 3: all rows at once</summary>
 #
@@ -99,15 +100,16 @@ def one_for_all(logits, nats):
 
 
 mistake("temperature-for", halved(upside_down=True),
-        "You go the wrong way: where the entropy is too large, the temperature must become *lower*, so the middle is the new "
-        "`high`.")
+        "You go the wrong way: where the entropy is too large, the temperature must become *lower*, so the middle becomes the "
+        "new `high`.")
 mistake("temperature-for", halved(measure=lambda z, T: entropy_of((z / T[:, None]).softmax(dim=-1)) / torch.tensor(2.0).log()),
         "This entropy is in bits: the logarithm has base 2. Nats use the natural logarithm, `log`.")
 mistake("temperature-for", lambda logits, nats: 1 / temperature_for(logits, nats),
-        "This is 1/T: the logits would have to be *multiplied* by it. Divide by T: above 1 the distribution becomes flatter.")
-mistake("temperature-for", one_for_all, "All rows get the temperature of the first. Each row has its own.")
+        "This is 1/T, by which the logits would be *multiplied*. Return the T that divides them: above 1 the distribution becomes "
+        "flatter.")
+mistake("temperature-for", one_for_all, "All rows get the temperature of the first one. Each row has its own.")
 mistake("temperature-for", halved(low=0.5, high=2.0),
-        "The interval is too narrow: the temperature may lie anywhere between 0.01 and 100.")
+        "The interval is too narrow: the temperature may be anywhere between 0.01 and 100.")
 mistake("temperature-for", lambda logits, nats: halved(
             measure=lambda z, T: entropy_of((z / T[:, None]).softmax(dim=-1)).mean().expand(len(z)))(logits, nats),
         "You compare the *mean* entropy of all rows. Each row must have this entropy by itself.")
@@ -126,7 +128,7 @@ def moved(low_moves=True, high_moves=True):
 
 
 mistake("temperature-for", halved(high=1.0),
-        "The interval is too narrow: the temperature may lie anywhere between 0.01 and 100.")
+        "The interval is too narrow: the temperature may be anywhere between 0.01 and 100.")
 mistake("temperature-for", halved(measure=lambda z, T: entropy_of((z / T[:, None]).softmax(dim=0))),
         "Your softmax runs over the rows. Each row is a distribution over the vocabulary, the last axis.")
 mistake("temperature-for", halved(measure=lambda z, T: entropy_of(z.softmax(dim=-1))),
@@ -154,17 +156,17 @@ alternative("temperature-for", by_newton)
 # %% [markdown]
 # ### Task 2 · The nucleus, and never fewer than …   ●●●○○ · 12 minutes · 3 points
 #
-# Given probabilities, keep the nucleus: the fewest likeliest tokens that have *at least* `top_p` together. But keep at
-# least `at_least` tokens, even where fewer have `top_p` (a beam search, for example, needs several). All others get 0,
-# and what is left is divided by its sum, so that it adds up to 1 again. Each row of the batch has its own nucleus. The
-# order of the tokens stays. No two probabilities are equal, and `txlib`'s own filters are not to be used.
+# Given probabilities, keep the nucleus: as few of the likeliest tokens as have *at least* `top_p` together. But keep at
+# least `at_least` tokens, even where fewer have `top_p` (a beam search, for example, needs several). All others get 0, and
+# the rest is divided by its sum, so that it adds up to 1 again. Each row of the batch has its own nucleus. Return the tokens
+# in their old order. No two probabilities in a row are equal. Don't use `txlib`'s own filters.
 #
 # <details><summary>Hint 1: the token that crosses</summary>
 #
 # For each token, sum up what the likelier ones have *before* it. While that is below `top_p`, the token is needed, also
 # the one that crosses.
 # </details>
-# <details><summary>Hint 2: at least so many</summary>
+# <details><summary>Hint 2: at least that many</summary>
 #
 # In the sorted order, the first `at_least` are kept whatever their sum. `torch.arange(vocab) < at_least`.
 # </details>
@@ -176,7 +178,7 @@ alternative("temperature-for", by_newton)
 
 # %% nbgrader={"grade_id": "nucleus", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def nucleus(p: Float[Tensor, "batch vocab"], top_p: float, at_least: int = 1) -> Float[Tensor, "batch vocab"]:
-    """The fewest likeliest tokens with at least top_p, never fewer than at_least; renormalised, in the old order."""
+    """The fewest likeliest tokens with at least top_p, never fewer than at_least; renormalized, in the old order."""
     ### BEGIN SOLUTION
     value, order = p.sort(dim=-1, descending=True)                 # (batch, vocab): likeliest first
     before = value.cumsum(dim=-1) - value                          # (batch, vocab): what likelier ones have
@@ -257,7 +259,7 @@ def right_rule(value, total, place, top_p, at_least):
 forbid("nucleus", ("keep_top_p", "Sampling", "GenerationConfig"))
 mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (total <= top_p) | (place < at_least)),
         "The token that crosses `top_p` is cut off. It stays: the nucleus has *at least* `top_p`. Compare what the "
-        "likelier tokens have *before* it.")
+        "likelier tokens *before* it have.")
 mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (
             (total - value <= top_p) | (place < at_least))),
         "Where the likelier tokens have exactly `top_p`, they are enough: compare with `<`, not `<=`.")
@@ -267,21 +269,21 @@ mistake("nucleus", nucleus_where(right_rule, normalise=False),
         "What is kept does not add up to 1. Divide each row by its sum.")
 mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (
             (total - value < top_p) & (place >= at_least)) | (place == 0)),
-        "`at_least` works the wrong way round: it cuts tokens off. Join both rules with `|`, *or*.")
+        "`at_least` has the opposite effect: it cuts tokens off. Join both rules with `|`, *or*.")
 mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (
             (total - value < top_p) | (place <= at_least))),
-        "One token too many: places count from 0, so the first `at_least` have a place *below* `at_least`.")
+        "One token too many: ranks count from 0, so the first `at_least` tokens have a rank *below* `at_least`.")
 mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (
             (total - value < top_p) & (place < at_least)) | (place < at_least)),
         "This keeps exactly `at_least` tokens everywhere: that is top-k. The nucleus may be larger.")
 mistake("nucleus", in_sorted_order,
-        "The result is in sorted order. Put each value back where its token stands in the vocabulary: `scatter` with "
+        "The result is in sorted order. Put each value back where its token is in the vocabulary: `scatter` with "
         "the `order` that `sort` returned.")
 mistake("nucleus", gathered_back,
-        "`gather` with `order` is not the way back; it sorts a second time. To undo a sort, use `scatter`.")
+        "`gather` with `order` does not undo the sort; it sorts a second time. Use `scatter` to undo it.")
 mistake("nucleus", unsorted,
         "You add up in the vocabulary's order. Sort first: the nucleus takes the *likeliest* tokens.")
-mistake("nucleus", rarest_first, "You sorted upwards, so the rarest tokens are kept: `descending=True`.")
+mistake("nucleus", rarest_first, "You sorted in rising order, so the rarest tokens are kept: use `descending=True`.")
 mistake("nucleus", by_the_first_row,
         "All rows keep as many tokens as the first. Each row has its own nucleus: sum along the last axis only.")
 mistake("nucleus", one_sum,
@@ -295,7 +297,7 @@ alternative("nucleus", lambda p, top_p, at_least=1: torch.stack([
         value if (row[row > value].sum() < top_p or (row > value).sum() < at_least) else 0.0 for value in row]))
     / kept.sum() for row in p]))
 
-equivalent("nucleus", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every place.")
+equivalent("nucleus", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every entry.")
 
 # %% [markdown]
 # ### Task 3 · A penalty that forgets   ●●●○○ · 12 minutes · 3 points
@@ -386,11 +388,11 @@ def in_place(logits, ids, penalty, window):
 
 
 mistake("penalty", lowered(right_seen, lambda logits, penalty: logits / penalty),
-        "Negative logits are divided, too: −5 becomes −4.2, which is *likelier*. Multiply where the logit is negative.")
+        "You also divide negative logits: −5 becomes −4.2, which is *likelier*. Multiply where the logit is negative.")
 mistake("penalty", lowered(right_seen, lambda logits, penalty: logits * penalty),
-        "Positive logits are multiplied, too, so those tokens become *likelier*. Divide where the logit is positive.")
+        "You also multiply positive logits, so those tokens become *likelier*. Divide where the logit is positive.")
 mistake("penalty", lowered(right_seen, lambda logits, penalty: by_sign(logits, 1 / penalty)),
-        "Multiplying and dividing are exchanged: this *rewards* what was just said.")
+        "You have swapped multiplying and dividing: this *rewards* what was just said.")
 mistake("penalty", lowered(right_seen, lambda logits, penalty: logits - penalty),
         "You subtract the penalty. That is the presence penalty of other libraries; here divide, or multiply if the "
         "logit is negative.")
@@ -402,11 +404,11 @@ mistake("penalty", lowered(lambda ids, window, logits: marked(ids[:, -window:], 
         "A window of 0 takes the *whole* text: `ids[:, -0:]` is `ids[:, 0:]`. Count from the front: "
         "`ids[:, max(0, length - window):]`.")
 mistake("penalty", lowered(lambda ids, window, logits: marked(recent_of(ids, window), logits).any(dim=0), by_sign),
-        "Each row is punished for what *other* rows have written. `seen` belongs to its own row.")
+        "Each row is penalized for what *other* rows have written. `seen` belongs to its own row.")
 mistake("penalty", once_each_time,
-        "A token that occurs twice is punished twice. Once is enough: mark the tokens in a boolean matrix first.")
+        "A token that occurs twice is penalized twice. Once is enough: mark the tokens in a boolean matrix first.")
 mistake("penalty", lowered(lambda ids, window, logits: ~right_seen(ids, window, logits), by_sign),
-        "The *other* tokens are punished: those that do not occur in the window.")
+        "You penalize the *other* tokens: those that do not occur in the window.")
 mistake("penalty", in_place,
         "The result is right, but the `logits` that you were given have changed as well. The caller may still need them.")
 
@@ -428,20 +430,20 @@ equivalent("penalty", "logits > 0 → logits >= 0", "Divided or multiplied, 0 st
 # %% [markdown]
 # ### Task 4 · Typical sampling   ●●●●○ · 15 minutes · 3 points
 #
-# A person does not always say the likeliest; on average a token of a human text is about as surprising as the model
-# expects it to be. Meister et al. (2023, *Locally Typical Sampling*) make a filter of that. The surprise of token $i$ is
-# $-\ln p_i$; the expected surprise is the entropy $H = -\sum_i p_i \ln p_i$. Rank the tokens by how far they are from
-# what is expected,
+# People do not always say what is likeliest. On average, a token of a human text is about as surprising as the model
+# expects it to be. Meister et al. (2023, *Locally Typical Sampling*) turn that into a filter. The surprise of token $i$ is
+# $-\ln p_i$; the expected surprise is the entropy $H = -\sum_i p_i \ln p_i$. Rank the tokens by how far their surprise is
+# from the expected one,
 #
 # $$\big|\!-\!\ln p_i - H\,\big|,$$
 #
-# nearest first, and keep the fewest that have *at least* `mass` together. All others get 0, and what is left is divided
-# by its sum. So a very likely token can be cut off, because it would be *too* predictable. Each row for itself; no
-# probability is 0, and no two distances are equal.
+# nearest first, and take tokens in this order until they have *at least* `mass` together. All others get 0, and the rest is
+# divided by its sum. So a very likely token can be cut off, because it would be *too* predictable. Do this for each row by
+# itself, and return the tokens in their old order. No probability is 0, and no two distances are equal.
 #
-# <details><summary>Hint 1: what changes against top-p?</summary>
+# <details><summary>Hint 1: what is different from top-p?</summary>
 #
-# Only the order in which tokens are taken. Sort the distances, upwards, and bring the probabilities into that order.
+# Only the order in which tokens are taken. Sort the distances in rising order, and bring the probabilities into that order.
 # </details>
 # <details><summary>Hint 2: in that order</summary>
 #
@@ -449,12 +451,12 @@ equivalent("penalty", "logits > 0 → logits >= 0", "Divided or multiplied, 0 st
 # </details>
 # <details><summary>Hint 3: back</summary>
 #
-# `torch.zeros_like(p).scatter(-1, order, values)` puts each value back where its token stands.
+# `torch.zeros_like(p).scatter(-1, order, values)` puts each value back where its token was.
 # </details>
 
 # %% nbgrader={"grade_id": "typical", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def typical(p: Float[Tensor, "batch vocab"], mass: float) -> Float[Tensor, "batch vocab"]:
-    """The fewest most typical tokens with at least `mass`; renormalised, in the old order."""
+    """The fewest most typical tokens with at least `mass`; renormalized, in the old order."""
     ### BEGIN SOLUTION
     surprise = -p.log()                                            # (batch, vocab)
     expected = (p * surprise).sum(dim=-1, keepdim=True)            # (batch, 1): the entropy
@@ -495,10 +497,10 @@ def typical_with(distance=None, rule=None, normalise=True, place_back=True):
 
 forbid("typical", ("TypicalLogitsWarper", "transformers"))
 mistake("typical", typical_with(distance=lambda p, surprise, entropy: surprise),
-        "The likeliest tokens come first: that is top-p. Too likely is as far off as too rare: take the *absolute* distance of "
-        "the surprise from the entropy.")
+        "The likeliest tokens come first: that is top-p. Too likely is as bad as too rare: take the *absolute* difference between "
+        "surprise and entropy.")
 mistake("typical", typical_with(distance=lambda p, surprise, entropy: -(surprise - entropy).abs()),
-        "The *least* typical tokens are kept. Sort the distances upwards: nearest first.")
+        "The *least* typical tokens are kept. Sort the distances in rising order: nearest first.")
 mistake("typical", typical_with(distance=lambda p, surprise, entropy: (surprise - surprise.mean(-1, keepdim=True)).abs()),
         "This is the plain mean of the surprises. Expected means weighted: each surprise counts with its probability.")
 mistake("typical", typical_with(distance=lambda p, surprise, entropy: (surprise - entropy / torch.tensor(2.0).log()).abs()),
@@ -511,7 +513,7 @@ mistake("typical", typical_with(rule=lambda value, total, mass: total - value <=
         "Where those before have exactly `mass`, they are enough: compare with `<`, not `<=`.")
 mistake("typical", typical_with(normalise=False), "What is kept does not add up to 1. Divide each row by its sum.")
 mistake("typical", typical_with(place_back=False),
-        "The result is in the order of typicality. Put each value back where its token stands: `scatter`.")
+        "The result is in the order of typicality. Put each value back where its token was: `scatter`.")
 
 
 def token_by_token(p, mass):
@@ -533,43 +535,50 @@ alternative("typical", token_by_token)
 equivalent("typical", "-p.log() → p.log()", "Surprise and entropy both change their sign: the distance stays.")
 equivalent("typical", "p.log() → p.log2()", "All distances have the same factor: the order stays.")
 equivalent("typical", "surprise - expected → expected - surprise", "A distance has no sign.")
-equivalent("typical", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every place.")
+equivalent("typical", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every entry.")
 
 # %% [markdown]
 # ### Task 5 · Investigate: which dial would you ship?   ●●●●○ · 20 minutes · 4 points
 #
-# An open question; there is no single right answer. Lesson 11 found that temperature, top-p and top-k lie on one road
-# between quality and diversity. *Does min-p, typical sampling (task 4), or a penalty leave that road?* Choose one of
-# them, or a combination. Measure perplexity and distinct-3 as section 5 does (its cells may be copied, and `txlib` used;
-# a penalty must see the text so far: `generate` with `repetition_penalty=…`), for at least three settings and
-# three seeds each, beside one of the lesson's dials. **Guess the outcome before you measure.** And read ten texts of your
-# favourite setting, all ten. Then write here:
+# This question is open: several answers can be right. Lesson 11 found temperature, top-p and top-k on one road between
+# quality and diversity. *Does min-p, typical sampling (task 4), or a penalty leave that road?* Choose one of them, or a
+# combination. Measure perplexity and distinct-3 as section 5 does, for at least three settings and three seeds each, and do
+# the same for one of the lesson's dials. You may use `txlib` and copy cells of the lesson: those of sections 1 (the model, the human
+# text, `distinct`), 3 (the samplers) and 5 (`write_many`, `perplexity_of`).
+#
+# - *Typical sampling* takes probabilities, and `write_many` wants a change of logits:
+#   `lambda z: typical(z.softmax(dim=-1), mass).log()` is one (the logarithm of 0 is $-\infty$: cut).
+# - *A penalty* must see the text so far: `txlib.generation.generate` with `repetition_penalty=…` does. It returns lists of tokens,
+#   and `perplexity_of` wants one tensor: `torch.tensor(…)`. (This model practically never ends a text, so all have the same length.)
+#
+# **Guess the outcome before you measure.** And read ten texts of your favorite
+# setting, all ten. Then write here:
 #
 # 1. what you compared, what you expected, and why;
-# 2. a table or a list of what you measured, with its spread over seeds;
+# 2. a table or a list of what you measured, with its spread over the seeds;
 # 3. what you conclude, what the ten texts show that the numbers do not, and why perplexity under the same model is a
 #    doubtful judge.
 #
-# Put your code into cells of your own below. Your teacher reads this and marks it.
+# Put your code into new cells below. Your teacher reads and grades this.
 
 # %% [markdown] nbgrader={"grade_id": "which-dial", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
-# 1. Min-p beside the temperature; 32 texts of 60 tokens after *Alice was*, seeds 0 to 2. I expected the same road, as
-# with the other three.
+# 1. Min-p against the temperature; 32 texts of 60 tokens after *Alice was*, seeds 0 to 2. I expected both to be on the same
+# road, because the lesson's three dials are.
 #
-# 2. Perplexity and distinct-3 (lowest to highest of three seeds). T = 0.7: 11.3 to 12.2, 88.8 to 90.2 %; 0.85: 18.0 to 18.5,
-# 94.9 to 95.7 %; 1: 28.1 to 30.0, 97.1 to 97.6 %. Min-p 0.2: 7.8 to 8.0, 78.4 to 82.1 %; 0.1: 9.2 to 9.7, 87.3 to 88.6 %;
-# 0.05: 11.4 to 12.0, 91.1 to 92.7 %.
+# 2. Perplexity and distinct-3 (lowest to highest of three seeds). T = 0.7: 11.3 to 12.2, 88.8% to 90.2%; 0.85: 18.0 to 18.5,
+# 94.9% to 95.7%; 1: 28.1 to 30.0, 97.1% to 97.6%. Min-p 0.2: 7.8 to 8.0, 78.4% to 82.1%; 0.1: 9.2 to 9.7, 87.3% to 88.6%;
+# 0.05: 11.4 to 12.0, 91.1% to 92.7%.
 #
-# 3. At a perplexity near 12 min-p has about 2 points more of distinct-3 than T = 0.7, and the seeds' ranges do not touch: a
-# little above the road, but it is one prompt and one small model. In ten texts at min-p 0.05 two or three words are
-# no words, and no text keeps its subject for more than a sentence: neither number shows that. The judge is the model
-# that wrote: what it believes in, nonsense included, it finds probable, and a filter that cuts its tail is rewarded by
-# construction.
+# 3. At a perplexity near 12, distinct-3 is about 2 points higher with min-p than with T = 0.7, and the seeds' ranges do not
+# touch. So min-p is a little above the road, but I measured one prompt and one small model. In ten texts at min-p 0.05, two or
+# three words do not exist, and no text keeps its subject for more than a sentence. Neither number shows that. The judge is the
+# model that wrote the texts: it finds probable what it believes in, nonsense included, and so it is bound to reward a filter
+# that cuts its tail.
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]
-# 1 point: one sampler beside a dial of the lesson, all else the same, with an expectation and its reason. 1 point: both
+# 1 point: one sampler against a dial of the lesson, all else equal, with an expectation and its reason. 1 point: both
 # measures for at least three settings and three seeds each, with their spread. 1 point: the conclusion follows from the
 # numbers (nearly the same road is a fine answer); differences within the spread are not called differences. 1 point:
 # something seen in the ten texts, and that the judge rewards what it finds probable itself, sense or not.

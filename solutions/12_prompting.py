@@ -20,7 +20,7 @@ from txgrade import check
 # %% tags=["variant"]
 from txgrade import variant
 
-# Of task 1: what a score is, and to which power the number of tokens divides.
+# Set for your copy: the text and the check of task 1 use it, you need not.
 POWER, SCORE = variant(
     (1, "the **mean** log-probability of *its* tokens"),
     (0.5, "the log-probabilities of *its* tokens, added up and divided by the **root** of their number"),
@@ -30,22 +30,22 @@ POWER, SCORE = variant(
 # %% [markdown]
 # ### Task 1 · Which answer does the model prefer?   ●●●●○ · 15 minutes · 3 points
 #
-# A prompt of `prompt` tokens, and several possible answers. Each row of `ids` is the prompt with one answer after
-# it, padded on the right; row $i$ has `lengths[i]` real tokens. `logits` are the model's for these rows. Return, for
-# each answer, {{SCORE}}. Neither the prompt nor padding counts. Remember which row
-# of the logits predicts which token.
+# A prompt of `prompt` tokens has several possible answers. Each row of `ids` is the prompt followed by one answer, padded on
+# the right; row $i$ has `lengths[i]` real tokens. `logits` are the model's output for these rows. Return, for
+# each answer, {{SCORE}} (natural logarithms). Neither the prompt nor the padding
+# counts. Remember which logits predict which token.
 #
-# <details><summary>Hint 1: who predicts whom?</summary>
+# <details><summary>Hint 1: which logits predict which token?</summary>
 #
 # The logits at position $i$ predict the token at $i + 1$. So compare `logits[:, :-1]` with `ids[:, 1:]`.
 # </details>
-# <details><summary>Hint 2: pick out</summary>
+# <details><summary>Hint 2: how to pick them out</summary>
 #
 # `log_p.gather(-1, target[..., None])[..., 0]` picks the log-probability of each target.
 # </details>
-# <details><summary>Hint 3: which places count?</summary>
+# <details><summary>Hint 3: which positions count?</summary>
 #
-# Answer tokens stand at positions `prompt` … `lengths[i] - 1`. With `position = torch.arange(1, length)` for the
+# The answer's tokens are at positions `prompt` … `lengths[i] - 1`. With `position = torch.arange(1, length)` for the
 # targets: `(position >= prompt) & (position < lengths[:, None])`.
 # </details>
 
@@ -99,27 +99,26 @@ def scored(counts=None, shift=1, pick=None, total=None):
 mistake("answers", scored(shift=0),
         "The logits at position i are compared with the token at i itself. They predict the *next* one: "
         "`logits[:, :-1]` with `ids[:, 1:]`.")
-mistake("answers", scored(shift=-1), "Shifted the wrong way: the logits at position i predict the token at i + 1, not at i − 1.")
+mistake("answers", scored(shift=-1), "You shift the wrong way: the logits at position i predict the token at i + 1, not at i − 1.")
 mistake("answers", scored(counts=lambda prompt, lengths, n: (1, lengths)),
-        "The prompt's tokens are counted. They are the same for all answers, and nobody asked how likely they are.")
+        "You also count the prompt's tokens. They are the same for all answers; only the answer's tokens count.")
 mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt, n)),
-        "Padding is counted. Row i ends after `lengths[i]` tokens.")
+        "You also count the padding. Row i ends after `lengths[i]` tokens.")
 mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt + 1, lengths), total=lambda summed, counted, lengths, ids: (
             summed / counted.sum(dim=-1).clamp(min=1) ** POWER)),
-        "The first token of each answer is missing. It stands at position `prompt`, and the last token of the prompt "
-        "predicts it.")
+        "The first token of each answer is missing. It is at position `prompt`, and the last token of the prompt predicts it.")
 mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt + 1, lengths)),
-        "The first token of each answer is missing, so an answer of one token has none left. It stands at position "
+        "The first token of each answer is missing, so an answer of one token has none left. It is at position "
         "`prompt`, and the last token of the prompt predicts it.")
 mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt - 1, lengths - 1)),
         "You score the prompt's last token and miss the answer's last: the targets begin at position 1, not at 0.")
 mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt - 1, lengths)),
         "One token too many: the last one of the prompt is counted. The answer begins at position `prompt`.")
 mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed),
-        "This is the sum. It favours short answers, as each token makes it smaller: divide it as the task says.")
+        "This is the sum. It favors short answers, because each token makes it smaller: divide it as the task says.")
 if POWER != 1:
     mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / counted.sum(dim=-1)),
-            "This is the mean. Here the number of tokens stands below the fraction to the power {{POWER}}.")
+            "This is the mean. Here you divide by the number of tokens to the power {{POWER}}.")
 mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / lengths**POWER),
         "You divide by the length of prompt *and* answer. Only the number of the answer's tokens counts.")
 mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / (ids.shape[1] - 1) ** POWER),
@@ -128,7 +127,7 @@ mistake("answers", scored(pick=lambda logits: logits.softmax(dim=-1)),
         "These are probabilities. A text's probability is a *product*, so take logarithms: `log_softmax`.")
 mistake("answers", scored(pick=lambda logits: logits), "These are logits, not log-probabilities: `log_softmax` first.")
 mistake("answers", scored(total=lambda summed, counted, lengths, ids: -summed / counted.sum(dim=-1) ** POWER),
-        "The sign is turned round: this is a loss. The score of a likelier answer should be *higher*.")
+        "The sign is wrong: this is a loss. The score of a likelier answer should be *higher*.")
 mistake("answers", scored(total=lambda summed, counted, lengths, ids: (summed / counted.sum(dim=-1) ** POWER).exp()),
         "This is e to the score. The task asks for the logarithm itself.")
 
@@ -142,7 +141,7 @@ def one_by_one(logits, ids, prompt, lengths):
 
 
 mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt, lengths + 1)),
-        "One place too many: row i ends at position `lengths[i] - 1`. What stands after it is padding.")
+        "One position too many: row i ends at position `lengths[i] - 1`. After that comes padding.")
 mistake("answers", scored(pick=lambda logits: logits.log_softmax(dim=1)),
         "Your softmax runs along the text. Each position has a distribution over the vocabulary, the last axis.")
 alternative("answers", one_by_one)
@@ -155,16 +154,16 @@ if POWER == 1:
 # %% [markdown]
 # ### Task 2 · Calibrate before use   ●●○○○ · 8 minutes · 2 points
 #
-# A prompt with examples in it prefers some answers whatever is asked. Zhao et al. (2021) measure that: they ask about
-# texts without content, such as *N/A*, *[MASK]* and the empty text. `neutral` has the probabilities of the answers after
-# each of those prompts, `p` those after each real question. Average the rows of `neutral`, divide each row of `p` by that
-# average, and let each row add up to 1 again.
+# A prompt with examples makes some answers likely, whatever is asked. Zhao et al. (2021) measure this: they ask about texts
+# without content, such as *N/A* and the empty text. `neutral` has the probabilities of the answers after each of
+# those prompts, `p` those after each real question. Average the rows of `neutral`, divide each row of `p` by that average, and
+# make each row add up to 1 again. (The lesson subtracts logarithms, which is the same division; here you average several prompts.)
 #
 # <details><summary>Hint 1: which average?</summary>
 #
 # One number per answer: `neutral.mean(dim=0)`.
 # </details>
-# <details><summary>Hint 2: add up to 1</summary>
+# <details><summary>Hint 2: how do they add up to 1?</summary>
 #
 # Divide each row by its own sum, `sum(dim=-1, keepdim=True)`. They are probabilities: no softmax.
 # </details>
@@ -194,7 +193,7 @@ def rows_of_one(x):
 
 
 mistake("calibrate", lambda p, neutral: p / neutral.mean(dim=0),
-        "The rows do not add up to 1. Divide each by its sum.")
+        "The rows do not add up to 1. Divide each one by its sum.")
 mistake("calibrate", lambda p, neutral: (p / neutral.mean(dim=0)).softmax(dim=-1),
         "You took a softmax of ratios. They are not logits: divide each row by its sum.")
 mistake("calibrate", lambda p, neutral: rows_of_one(p * neutral.mean(dim=0)),
@@ -215,10 +214,11 @@ alternative("calibrate", lambda p, neutral: (p.log() - neutral.mean(dim=0).log()
 # %% [markdown]
 # ### Task 3 · How much of an induction head is it?   ●●●○○ · 12 minutes · 3 points
 #
-# An induction head looks from a token to what came *after* the same token before. Measure it. `weights` are the attention
-# weights of several heads over one text, `ids` its tokens. For each position $i$ whose token has occurred before, take the
-# *latest* earlier position $j$ of that token, and the weight from $i$ to $j + 1$. Return each head's mean over those
-# positions; positions whose token is new don't count. At least one token of the text returns.
+# An induction head looks from a token to what came *after* the same token the last time. Measure how much it does.
+# `weights` are the attention weights of several heads over one text, `ids` are its tokens. For each position $i$ whose token
+# has occurred before, take the *latest* earlier position $j$ of that token, and the weight from $i$ to $j + 1$. (Where a token
+# comes twice in a row, $j + 1$ is $i$ itself; that also counts.) Return each head's mean over those positions; positions whose
+# token is new don't count. At least one token of the text occurs again.
 #
 # <details><summary>Hint 1: which entry?</summary>
 #
@@ -232,7 +232,7 @@ alternative("calibrate", lambda p, neutral: (p.log() - neutral.mean(dim=0).log()
 
 # %% nbgrader={"grade_id": "induction", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def induction_score(weights: Float[Tensor, "head query key"], ids: Int[Tensor, "length"]) -> Float[Tensor, "head"]:
-    """Each head's mean weight from a token that returns to what came after it the last time."""
+    """Each head's mean weight from a token that occurs again to what came after it the last time."""
     ### BEGIN SOLUTION
     last, found = {}, []
     for i, token in enumerate(ids.tolist()):
@@ -247,8 +247,8 @@ with check("induction") as show:
     def causal_weights(heads, n):
         return show.randn(heads, n, n).masked_fill(~torch.ones(n, n, dtype=torch.bool).tril(), -torch.inf).softmax(dim=-1)
 
-    show(induction_score(causal_weights(2, 4), torch.tensor([3, 7, 5, 3])), "3 7 5 3: one token returns")
-    show(induction_score(causal_weights(2, 6), torch.tensor([3, 7, 3, 5, 3, 7])), "3 7 3 5 3 7: 3 is there three times")
+    show(induction_score(causal_weights(2, 4), torch.tensor([3, 7, 5, 3])), "3 7 5 3: one token occurs again")
+    show(induction_score(causal_weights(2, 6), torch.tensor([3, 7, 3, 5, 3, 7])), "3 7 3 5 3 7: 3 occurs three times")
     show(induction_score(causal_weights(2, 4), torch.tensor([4, 4, 4, 1])), "4 4 4 1: the same token in a row")
     n = show.random_size(9, 14)
     show(induction_score(causal_weights(3, n), show.randint(0, 5, n)), f"three heads, {n} random tokens")
@@ -279,12 +279,12 @@ def all_twins(weights, ids):
 mistake("induction", induced(earlier=min), "You take the *first* earlier position of the token. Take the latest.")
 mistake("induction", induced(offset=0),
         "You measure the weight on the earlier token itself. An induction head looks at what came *after* it: `j + 1`.")
-mistake("induction", induced(offset=-1), "You measure the weight on the token *before* the earlier one. It is `j + 1`.")
+mistake("induction", induced(offset=-1), "You measure the weight on the token *before* the earlier one. Take `j + 1`.")
 mistake("induction", induced(counted=len),
         "You divide by the length of the text. Positions whose token is new don't count.")
 mistake("induction", induced(counted=lambda tokens: 1), "This is the sum over the positions. Take the mean.")
 mistake("induction", induced(entry=lambda weights, i, j: weights[:, j, i]),
-        "Query and key are exchanged: the later position is the query, `weights[:, i, j + 1]`.")
+        "You have swapped query and key: the later position is the query, `weights[:, i, j + 1]`.")
 mistake("induction", all_twins, "You add up the weights after *all* earlier occurrences. Only the latest counts.")
 mistake("induction", lambda weights, ids: induced()(weights, ids).mean().expand(len(weights)).clone(),
         "All heads have the same score. Take the mean over positions only.")

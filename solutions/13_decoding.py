@@ -21,26 +21,26 @@ from txgrade import check
 # %% [markdown]
 # ### Task 1 · A cache that forgets   ●●●●○ · 15 minutes · 3 points
 #
-# The lesson's cache grows with the text. A head with a *window* needs less: token $i$ may see the last `window`
-# tokens up to and including itself, so what lies further back will never be asked again. Build one causal head that is
-# called piece by piece. `x` holds the vectors of the *new* tokens only, one or several; `cache` is the pair (keys,
-# values) of the tokens before, or `None` at the first call. Return the output for the new tokens, and the cache for the
-# next call: of *all* tokens so far the last `window`, no more.
+# The lesson's cache grows with the text. A head with a *window* needs less: token $i$ may see the last `window` tokens up to
+# and including itself, so it never needs anything further back. Build one causal head that is called piece by piece. `x`
+# holds the vectors of the *new* tokens only, one or several; `cache` is the pair (keys, values) of earlier tokens, or `None`
+# at the first call. Scores are divided by $\sqrt{d_k}$ as usual; nothing is rotated. Return the output for the new tokens,
+# and the cache for the next call: keys and values of the last `window` tokens of *all* so far, no more.
 #
 # <details><summary>Hint 1: in which order?</summary>
 #
 # Join old and new, attend, and only then forget. If you forget first, the first of several new tokens misses keys that
 # it may still see.
 # </details>
-# <details><summary>Hint 2: who may see what?</summary>
+# <details><summary>Hint 2: which token may see which?</summary>
 #
-# With `past` tokens in the cache, new token $i$ stands at place past + $i$ of the joined keys, and sees the places
-# from past + $i$ − window + 1 to past + $i$.
+# With `past` tokens in the cache, new token $i$ is number past + $i$ of the joined keys, and sees numbers
+# past + $i$ − window + 1 to past + $i$.
 # </details>
 # <details><summary>Hint 3: the mask</summary>
 #
-# `distance = query[:, None] - key[None, :]`, with the places of both. Allowed is `(0 <= distance) & (distance <
-# window)`. For the last `window`, `k[-window:]`.
+# `distance = query[:, None] - key[None, :]`, with these numbers for both. Allowed is
+# `(0 <= distance) & (distance < window)`. The last `window` keys are `k[-window:]`.
 # </details>
 
 # %% nbgrader={"grade_id": "forgetting-head", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -103,7 +103,7 @@ mistake("forgetting-head", head_with(before=True),
         "You forget before you attend. Of several new tokens, the first may still see keys that the last may not: join, "
         "attend, and only then keep the last `window`.")
 mistake("forgetting-head", head_with(keep=lambda old, k, v, window: (k[1 - window:], v[1 - window:])),
-        "You keep `window` - 1 tokens. The next one needs no more, but the contract is the last `window`.")
+        "You keep `window` - 1 tokens. The next one needs no more, but the task says the last `window`.")
 mistake("forgetting-head", head_with(rule=lambda distance, window: distance >= 0),
         "The window is missing from the mask. Where several tokens come at once, a token sees more than `window` keys: "
         "those in the cache *and* those that came with it.")
@@ -116,15 +116,15 @@ mistake("forgetting-head", head_with(rule=lambda distance, window: (distance >= 
 mistake("forgetting-head", head_with(rule=lambda distance, window: (distance > 0) & (distance < window)),
         "A token may see itself: distance 0 is allowed.")
 mistake("forgetting-head", head_with(shift=False),
-        "The mask is not moved. New token i stands at place past + i of the joined keys.")
+        "The mask is not moved. New token i is number past + i of the joined keys.")
 mistake("forgetting-head", head_with(keep=lambda old, k, v, window: (k, v)),
         "Nothing is forgotten: the cache you return grows with the text. Keep the last `window` keys and values.")
 mistake("forgetting-head", head_with(keep=lambda old, k, v, window: (k[:window], v[:window])),
-        "You keep the *first* `window` tokens. Those that will be asked are the last.")
+        "You keep the *first* `window` tokens. Later tokens need the last ones.")
 mistake("forgetting-head", head_with(keep=lambda old, k, v, window: (k[-window:], v)),
         "Keys are forgotten, values are not. Each key needs its value: cut both.")
 mistake("forgetting-head", head_with(keep=lambda old, k, v, window: (v[-window:], k[-window:])),
-        "Keys and values are exchanged in the cache that you return. The pair is (keys, values).")
+        "You have swapped keys and values in the cache that you return. The pair is (keys, values).")
 mistake("forgetting-head", head_with(scale=lambda d_k: 1.0), "The scores are not divided by √d_k.")
 mistake("forgetting-head", head_with(scale=lambda d_k: 1 / d_k), "The scores are divided by d_k. Divide by its *root*.")
 
@@ -145,31 +145,31 @@ for change in ("len(cache[0]) → len(cache[1])", "len(cache[0]) → len(cache[-
 # %% [markdown]
 # ### Task 2 · No padding at all   ●●●○○ · 12 minutes · 3 points
 #
-# The lesson padded short prompts. Servers often do without: they put all prompts one after another into **one row**,
-# and let a mask keep them apart. Given the lengths of the prompts, return for the row
+# The lesson padded short prompts. Servers often avoid padding: they put all prompts one after another into **one row**, and a
+# mask keeps them apart. Given the lengths of the prompts, return for the row
 #
-# - `position`: where each token stands *in its own prompt*, counted from 0;
-# - `allowed`: `True` where token $i$ (row) may see token $j$ (column): its own prompt only, itself and what is before;
-# - `last`: the places in the row of each prompt's last token, where the next tokens are predicted.
+# - `position`: the position of each token *in its own prompt*, counted from 0;
+# - `allowed`: `True` where token $i$ (row) may see token $j$ (column): only tokens of its own prompt, up to itself;
+# - `last`: the index in the row of each prompt's last token, where the next tokens are predicted.
 #
-# <details><summary>Hint 1: whose is it?</summary>
+# <details><summary>Hint 1: which prompt does a token belong to?</summary>
 #
-# `torch.arange(len(lengths)).repeat_interleave(lengths)` numbers the prompt of each token: 0, 0, 0, 1, 2, 2 …
+# `torch.arange(len(lengths)).repeat_interleave(lengths)` gives each token the number of its prompt: 0, 0, 0, 1, 2, 2 …
 # </details>
 # <details><summary>Hint 2: where does each begin?</summary>
 #
-# `lengths.cumsum(0)` are the ends. The starts are the ends minus the lengths.
+# `lengths.cumsum(0)` has the ends. The starts are the ends minus the lengths.
 # </details>
 # <details><summary>Hint 3: the mask</summary>
 #
-# Two conditions, joined with `&`: the same prompt, and the place in the row not after one's own.
+# Two conditions, joined with `&`: the same prompt, and not later in the row than the token itself.
 # </details>
 
 # %% nbgrader={"grade_id": "packed", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def packed(
     lengths: Int[Tensor, "prompts"],
 ) -> tuple[Int[Tensor, "total"], Bool[Tensor, "total total"], Int[Tensor, "prompts"]]:
-    """(position, allowed, last) of prompts that stand one after another in one row."""
+    """(position, allowed, last) of prompts that follow one another in one row."""
     ### BEGIN SOLUTION
     end = lengths.cumsum(0)                                        # (prompt,)
     owner = torch.arange(len(lengths)).repeat_interleave(lengths)  # (total,)
@@ -184,7 +184,7 @@ with check("packed") as show:
         lengths = show.randint(1, 10, count)
         position, allowed, last = zip(packed(lengths), packed(lengths[:1]))
         show(position, f"positions of {count} prompts, and of the first alone", points=1)
-        show(allowed, f"who may see whom, {count} prompts, and the first alone", points=1)
+        show(allowed, f"which token may see which, {count} prompts, and the first alone", points=1)
         show(last, f"where {count} prompts end, and the first alone", points=1)
 
 # %% tags=["mistakes"]
@@ -200,13 +200,13 @@ def packed_with(position=None, allowed=None, last=None):
 
 
 mistake("packed", packed_with(position=lambda owner, place, end, lengths: place),
-        "Positions run on through the row. Each prompt begins at 0: to the model it is alone.")
+        "Positions run on through the row. Each prompt begins at 0, as if it were alone.")
 mistake("packed", packed_with(position=lambda owner, place, end, lengths: place - (end - lengths)[owner] + 1),
-        "Positions count from 1. The first token of a prompt stands at position 0.")
+        "Positions count from 1. The first token of a prompt is at position 0.")
 mistake("packed", packed_with(position=lambda owner, place, end, lengths: owner),
-        "This is the *number* of each token's prompt. Its position is its place inside that prompt.")
+        "This is the *number* of each token's prompt. Its position is counted inside that prompt.")
 mistake("packed", packed_with(allowed=lambda owner, place, end, lengths: place[:, None] >= place),
-        "The mask is causal, but a prompt sees those that stand before it in the row. Only its own tokens are allowed.")
+        "The mask is causal, but a prompt sees those before it in the row. Only its own tokens are allowed.")
 mistake("packed", packed_with(allowed=lambda owner, place, end, lengths: owner[:, None] == owner),
         "Each prompt sees itself, but also its own future: a causal mask is missing.")
 mistake("packed", packed_with(allowed=lambda owner, place, end, lengths: (
@@ -214,16 +214,16 @@ mistake("packed", packed_with(allowed=lambda owner, place, end, lengths: (
         "A token may see itself: `>=`, not `>`. As it is, the first token of each prompt sees nothing.")
 mistake("packed", packed_with(allowed=lambda owner, place, end, lengths: (
             (owner[:, None] == owner) & (place[:, None] <= place))),
-        "The mask is turned round: tokens see what comes *after* them. Row i is the one that looks.")
+        "The mask is transposed: tokens see what comes *after* them. Row i is the token that looks.")
 mistake("packed", packed_with(allowed=lambda owner, place, end, lengths: ~(
             (owner[:, None] == owner) & (place[:, None] >= place))),
         "The mask is inverted: `True` means *may see*.")
 mistake("packed", packed_with(last=lambda owner, place, end, lengths: end),
-        "`last` is one too far: it points at the next prompt's first token. Places count from 0.")
+        "`last` is one too far: it points at the next prompt's first token. Indices count from 0.")
 mistake("packed", packed_with(last=lambda owner, place, end, lengths: lengths - 1),
-        "`last` counts inside each prompt. It is asked for places in the *row*.")
+        "`last` counts inside each prompt. The task asks for indices in the *row*.")
 mistake("packed", packed_with(last=lambda owner, place, end, lengths: end - lengths),
-        "These are the places of the *first* tokens. The next token is predicted at the last one.")
+        "These are the indices of the *first* tokens. The next token is predicted at the last one.")
 
 
 def in_loops(lengths):
@@ -237,9 +237,9 @@ alternative("packed", in_loops)
 # %% [markdown]
 # ### Task 3 · What will this machine do?   ●●○○○ · 10 minutes · 2 points
 #
-# Before you rent a machine, compute. A model with `parameters` weights of `width` bytes each writes `batch` texts at
+# Before you rent a machine, do the arithmetic. A model with `parameters` weights of `width` bytes each writes `batch` texts at
 # once; each text has a cache of `cache` bytes. At each step, all weights are read *once*, each text's cache is read
-# once, and each text takes two operations per weight (those of attention are few; leave them out). The machine computes
+# once, and each text takes two operations per weight (ignore those of attention, which are few). The machine computes
 # `rate` operations and reads `reading` bytes per second, both at the same time. How many tokens per second do all
 # texts get together, at best?
 #
@@ -295,7 +295,7 @@ mistake("roofline", speed(memory=lambda parameters, width, cache, batch: batch *
 mistake("roofline", speed(memory=lambda parameters, width, cache, batch: parameters * width + cache),
         "One cache is read per step, but each text has its own: `batch` times `cache`.")
 mistake("roofline", speed(memory=lambda parameters, width, cache, batch: parameters * width),
-        "The caches are missing: at each step every text's keys and values are read, too.")
+        "The caches are missing: at each step every text's keys and values are also read.")
 mistake("roofline", speed(memory=lambda parameters, width, cache, batch: parameters + batch * cache),
         "A weight is `width` bytes, not one.")
 mistake("roofline", speed(arithmetic=lambda parameters, batch, rate: parameters * batch / rate),
@@ -310,22 +310,22 @@ mistake("roofline", lambda parameters, width, cache, batch, rate, reading: (
             batch / max(2 * parameters * batch / rate, parameters * width + batch * cache)),
         "One of your two times is not in seconds: divide operations by `rate`, and bytes by `reading`.")
 mistake("roofline", speed(memory=lambda parameters, width, cache, batch: batch * cache),
-        "The weights are missing: at each step all of them are read, too.")
+        "The weights are missing: at each step all of them are also read.")
 mistake("roofline", speed(join=lambda work, read: work),
-        "Only arithmetic takes time here. Reading does, too: take the slower of the two.")
+        "You count only the time for arithmetic. Reading also takes time: take the slower of the two.")
 alternative("roofline", lambda parameters, width, cache, batch, rate, reading: min(
     rate / (2 * parameters), batch * reading / (parameters * width + batch * cache)))
 
 # %% tags=["variant"]
 from txgrade import variant
 
-BITS = variant(4, 3, 5, 6)  # of a weight in task 4
+BITS = variant(4, 3, 5, 6)  # set for your copy: the text and the check of task 4 use it; you may
 
 # %% [markdown]
 # ### Task 4 · {{BITS:Words}} bits, group by group   ●●●●○ · 15 minutes · 3 points
 #
 # The lesson's 8 bits had one scale per row, and levels on both sides of zero. {{BITS:Words}} bits are only {{2**BITS}} levels, so use all of
-# them: in each row, cut the weights into **groups** of `size` neighbours; in each group, put level 0 at its smallest
+# them: in each row, cut the weights into **groups** of `size` neighbors; in each group, put level 0 at its smallest
 # weight and level {{2**BITS - 1}} at its largest, with equal steps between. Round each weight to the nearest level. Return the
 # levels (whole numbers 0 to {{2**BITS - 1}}, int64) and the weights that they stand for, both in the weight's own shape. In a group
 # whose weights are all equal, every level is 0, and the weights come back as they are: no `nan`. `size` divides the
@@ -346,7 +346,7 @@ BITS = variant(4, 3, 5, 6)  # of a weight in task 4
 
 # %% nbgrader={"grade_id": "few-bits", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def few_bits(weight: Float[Tensor, "out in_"], size: int) -> tuple[Int[Tensor, "out in_"], Float[Tensor, "out in_"]]:
-    """(levels 0 … {{2**BITS - 1}}, the weights they stand for); each `size` neighbours in a row have their own {{2**BITS}} levels."""
+    """(levels 0 … {{2**BITS - 1}}, the weights they stand for); each `size` neighbors in a row have their own {{2**BITS}} levels."""
     ### BEGIN SOLUTION
     groups = weight.unflatten(-1, (-1, size))                      # (out, group, size)
     low = groups.amin(-1, keepdim=True)                            # (out, group, 1)
@@ -401,8 +401,8 @@ mistake("few-bits", rounded_with(levels=2**BITS),
 mistake("few-bits", rounded_with(group=lambda weight, size: weight),
         "Each *row* has its own levels, but each group should. Cut the rows into groups of `size` first.")
 mistake("few-bits", rounded_with(group=lambda weight, size: weight.flatten()[None]),
-        "The whole matrix shares {{2**BITS}} levels. Each group of `size` neighbours in a row has its own.")
-mistake("few-bits", by_columns, "The levels belong to columns. Groups are neighbours in a *row*: the last axis.")
+        "The whole matrix shares {{2**BITS}} levels. Each group of `size` neighbors in a row has its own.")
+mistake("few-bits", by_columns, "The levels belong to columns. Groups are neighbors in a *row*: the last axis.")
 mistake("few-bits", symmetric,
         "These are levels on both sides of zero, as in the lesson. Here level 0 is the group's smallest weight and level {{2**BITS - 1}} "
         "its largest.")
@@ -411,7 +411,7 @@ mistake("few-bits", rounded_with(rounding=torch.floor),
 mistake("few-bits", rounded_with(low=lambda groups: torch.zeros_like(groups[..., :1])),
         "Level 0 stands for the weight 0, so negative weights get negative levels. Put it at the group's smallest weight.")
 mistake("few-bits", rounded_with(back=lambda low, level, step: level * step),
-        "The smallest weight is missing when you go back: a level stands for low + level · step.")
+        "You forget to add the smallest weight back: a level stands for low + level · step.")
 mistake("few-bits", rounded_with(safe=False),
         "In a group of equal weights the step is 0, and 0 / 0 is `nan`. Divide by 1 there.")
 mistake("few-bits", rounded_with(back=lambda low, level, step: level + low),
@@ -453,27 +453,27 @@ alternative("few-bits", in_rows)
 # %% [markdown]
 # ### Task 5 · Checking many drafts at once   ●●●●○ · 15 minutes · 3 points
 #
-# The lesson checks one draft, guess by guess. A server has a batch of them, and no time for loops. For each row, given
-# its guesses, the draft's distributions `q`, the model's `p` (one row more than `q`), and a random number `chance`
+# The lesson checks one draft, guess by guess. A server has a batch of drafts, and no time for loops. For each row, given its
+# guesses, the draft's distributions `q`, the model's `p` (one row more than `q`), and a random number `chance`
 # between 0 and 1 for each guess, return
 #
 # - `kept`: how many guesses stay. Guess $x$ passes where chance · $q(x) < p(x)$; it stays if it and *all before it* pass;
 # - `next`: the distribution from which the token after the kept ones is drawn. After a refusal it is
-#   $\max(0, p - q)$ at that place, normalized; if all stay, the last row of $p$.
+#   $\max(0, p - q)$ at the refused guess, normalized; if all stay, it is the last row of $p$.
 #
-# Return the distribution itself; nothing is drawn here.
+# Return the distribution itself; draw nothing.
 #
 # <details><summary>Hint 1: up to the first refusal</summary>
 #
 # Turn *passes* into 1 and 0 and take `cumprod` along the row: after the first 0 all are 0. Its sum is `kept`.
 # </details>
-# <details><summary>Hint 2: the place</summary>
+# <details><summary>Hint 2: which row of p?</summary>
 #
-# The next token stands at place `kept`. `p[torch.arange(batch), kept]` picks a row for each draft.
+# The next token comes from row `kept`. `p[torch.arange(batch), kept]` picks a row for each draft.
 # </details>
 # <details><summary>Hint 3: all stay</summary>
 #
-# Give `q` one more row, of zeros: then $\max(0, p - 0)$ is $p$ itself, and no case distinction is needed.
+# Give `q` one more row, of zeros: then $\max(0, p - 0)$ is $p$ itself, and all cases are the same.
 # </details>
 
 # %% nbgrader={"grade_id": "verify", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -538,7 +538,7 @@ def always_last(guesses, q, p, chance):
 
 
 mistake("verify", verified(count=lambda passed: passed.sum(dim=1)),
-        "You count all guesses that pass, also those after a refused one. They were made for a text that will not be "
+        "You count all guesses that pass, even those after a refused one. They were made for a text that will not be "
         "written: stop at the first refusal.")
 mistake("verify", verified(passes=lambda chance, theirs, ours: theirs <= ours),
         "`chance` has no effect. A guess that the draft likes better than the model does is kept with probability p / q.")
@@ -549,25 +549,25 @@ mistake("verify", verified(passes=lambda chance, theirs, ours: chance * theirs <
 mistake("verify", verified(passes=lambda chance, theirs, ours: chance < ours),
         "A guess is kept with probability p(x). It was already drawn with q(x): keep it with p(x) / q(x).")
 mistake("verify", verified(passes=lambda chance, theirs, ours: chance * ours < theirs),
-        "The ratio is turned round: this keeps with q / p. Keep with p / q, at most 1.")
+        "The ratio is upside down: this keeps with q / p. Keep with p / q, at most 1.")
 mistake("verify", verified(passes=lambda chance, theirs, ours: chance * theirs >= ours),
         "These are the guesses that are *refused*. A guess passes where chance · q(x) < p(x).")
 mistake("verify", verified(missing=lambda p, q: p),
         "After a refusal you draw from p itself. What was kept already has its share of p: draw from max(0, p − q).")
 mistake("verify", verified(missing=lambda p, q: torch.where(q.sum(-1, keepdim=True) > 0, (q - p).clamp(min=0), p)),
-        "This is max(0, q − p): what the draft gives too *much* of. Fill up what is missing: max(0, p − q).")
+        "This is max(0, q − p): what the draft gives too *much* of. Draw from what is missing: max(0, p − q).")
 mistake("verify", verified(missing=lambda p, q: (p - q).abs()),
         "Where q is larger than p nothing is missing: negative differences become 0, not positive.")
 mistake("verify", verified(normalise=False), "What is missing does not add up to 1. Divide each row by its sum.")
 mistake("verify", verified(place=1),
-        "You take the distributions one place too far. With `kept` guesses kept, the refused one stands at place `kept`.")
+        "You take the distributions one row too far. With `kept` guesses kept, the refused one is in row `kept`.")
 mistake("verify", verified(place=-1),
-        "You take the distributions one place too early. Places count from 0: the refused guess stands at place `kept`.")
+        "You take the distributions one row too early. Rows count from 0: the refused guess is in row `kept`.")
 mistake("verify", last_without_zeros,
         "Where all guesses stay, you still subtract a row of q. Nothing was guessed there: the next token is drawn from "
         "the last row of p.")
 mistake("verify", always_last,
-        "The last row of p is right only where all guesses stay. After a refusal the next token stands at that place.")
+        "The last row of p is right only where all guesses stay. After a refusal the next token comes from the row of the refused guess.")
 
 
 def draft_by_draft(guesses, q, p, chance):
@@ -594,39 +594,41 @@ for rows in (":2", ":"):
 # %% [markdown]
 # ### Task 6 · Investigate: when does guessing pay?   ●●●●○ · 20 minutes · 4 points
 #
-# An open question; there is no single right answer. *How does the gain of speculative decoding depend on the sampler?*
-# Take the lesson's loop or `txlib.generation.speculate` (here you may), the small model, and a draft: the table of bigrams
-# from the lesson (sections 7.2 and 7.4; you may copy its cells), or a better idea. Vary one thing: the temperature,
+# This question is open: several answers can be right. *How does the gain of speculative decoding depend on the sampler?*
+# Take the small model, a loop, and a draft. You may copy the lesson's cells: its first ones and 2.2 (the model and its cache), 7.2
+# (the table of bigrams), 7.3 (the draft and the check) and 7.4 (the loop). Or use `txlib.generation.speculate(model, draft, ids,
+# max_new_tokens=…, ahead=4, do_sample=True, seed=0)`, also with `temperature=…` or `top_p=…`; its result has `.tokens`, `.calls`,
+# `.guessed` and `.accepted`. The draft may also be an idea of your own. Vary one thing: the temperature,
 # top-p, the number of guesses, the draft, or the kind of text. Measure the share of guesses kept, or the tokens per
-# call, with at least three seeds for each setting; a share needs a few hundred guesses to be worth a comparison.
+# call, with at least three seeds for each setting. A share is worth comparing only from a few hundred guesses on.
 # **Guess the outcome before you measure.** Then write here:
 #
 # 1. what you varied, what you expected, and why;
-# 2. a table or a list of what you measured, with its spread over seeds;
-# 3. what you conclude, one reason for it that the measurement supports, and one thing that it does not tell.
+# 2. a table or a list of what you measured, with its spread over the seeds;
+# 3. what you conclude, one reason for it that the measurement supports, and one question that it leaves open.
 #
-# Put your code into cells of your own below. Your teacher reads this and marks it.
+# Put your code into new cells below. Your teacher reads and grades this.
 
 # %% [markdown] nbgrader={"grade_id": "when-it-pays", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
-# 1. I varied the temperature, of model and draft together: 0.3, 0.7, 1.0, 1.3. Draft: the table of pairs, 4 guesses per
-# call; 100 tokens after *Alice was*, seeds 0 to 2. I expected more guesses to be kept when it is cold, because both then
-# choose among few tokens.
+# 1. I varied the temperature, of model and draft together: 0.3, 0.7, 1.0, 1.3. The draft was the table of bigrams, with 4
+# guesses per call; 100 tokens after *Alice was*, seeds 0 to 2. I expected more guesses to be kept at a low temperature,
+# because both then choose among few tokens.
 #
 # 2. Share of guesses kept, mean (lowest to highest): T = 0.3: 0.14 (0.10 to 0.19); 0.7: 0.18 (0.17 to 0.20); 1.0: 0.17
 # (0.15 to 0.18); 1.3: 0.17 (0.13 to 0.20).
 #
-# 3. My expectation was wrong: there is no difference beyond the spread, if anything less is kept when it is cold. A
-# guess is kept with probability Σ min(p, q). Two cold distributions are nearly all on one token each, so this is near 1
-# where they have the same best token and near 0 elsewhere; the table has another best token at most places. The share
-# is below α = 0.4 because after a refusal the other guesses of the call count as not kept. It does not tell how a draft
-# would do that is a language model itself: that one may have the same best token much more often.
+# 3. My expectation was wrong: no difference is larger than the spread; if anything, fewer guesses are kept at a low
+# temperature. A guess is kept with probability Σ min(p, q). Two cold distributions are nearly all on one token each, so this is
+# near 1 where they have the same best token and near 0 elsewhere. My explanation is that the table has another best token at
+# most positions. The share is below α = 0.4 because after a refusal the other guesses of the call count as not kept. The
+# measurement leaves open how a draft would do that is a language model itself: it may have the same best token more often.
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]
 # 1 point: one thing is varied, the rest kept the same, and an expectation with a reason was written down. 1 point: numbers
 # for at least three settings and three seeds each, with their spread. 1 point: the conclusion follows from the numbers,
-# also where it contradicts the expectation; differences within the spread are not called differences. 1 point: a
+# even where it contradicts the expectation; differences within the spread are not called differences. 1 point: a
 # reason in terms of p and q (or of α and γ), and an honest limit of the measurement.
 
 # %%

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Exercise 14 · BERT
 #
-# Five tasks, 16 points, about 75 minutes. [Lesson 14](../notebooks/14_bert.ipynb) has the ideas; here you use them
-# elsewhere. Tasks 1, 2 and 4 are the *core*, about 35 minutes; tasks 3 and 5 are *more*. Run the cells from the top; fill
+# Five tasks, 16 points, about 75 minutes. [Lesson 14](../notebooks/14_bert.ipynb) has the ideas; here you apply them to
+# new problems. Tasks 1, 2 and 4 are the *core*, about 35 minutes; tasks 3 and 5 are *more*. Run the cells from the top; fill
 # in where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
@@ -28,22 +28,22 @@ CHOSEN, MASKED, RANDOM = variant((0.15, 0.8, 0.9), (0.2, 0.7, 0.85), (0.25, 0.6,
 # %% [markdown]
 # ### Task 1 · Hide whole words   ●●●○○ · 12 minutes · 3 points
 #
-# Hide the `ulet` of `Cap · ulet`, and the rest gives it away. Later versions of BERT choose *words*: all pieces of a word
-# are chosen, or none. What a chosen piece becomes is decided for each piece apart, as in the lesson. All that is random
-# comes in from outside, so that the result is certain:
+# Hide the `ulet` of `Cap · ulet`, and the rest gives it away. Later versions of BERT therefore choose *words*: all pieces
+# of a word are chosen, or none. What a chosen piece becomes is decided for each piece separately, as in the lesson. All
+# random numbers are arguments, so there is one right result:
 #
-# - `word` says which word a token belongs to: 0, 1, 2 …, or −1 for special tokens, which are never chosen;
-# - word `w` is chosen where `pick[w]` is below {{CHOSEN}};
-# - for a chosen token, `dice` decides: below {{MASKED}} it becomes `mask_id`; from {{MASKED}} to below {{RANDOM}} it becomes the
-#   token of `other`; from {{RANDOM}} on it stays;
-# - the label of a chosen token is the token itself, everywhere else it is −100.
+# - `word` says which word each token belongs to: 0, 1, 2 …, or −1 for special tokens, which are never chosen;
+# - word `w` is chosen if `pick[w]` is below {{CHOSEN}};
+# - for a chosen token, its entry in `dice` decides: below {{MASKED}} it becomes `mask_id`; from {{MASKED}} to below {{RANDOM}}
+#   it becomes the token at the same position in `other`; from {{RANDOM}} on it stays the same;
+# - the label of a chosen token is the original token; everywhere else the label is −100.
 #
-# `ids` itself must not change.
+# Return what the model sees, and the labels. `ids` itself must not change.
 #
 # <details><summary>Hint 1: from words to tokens?</summary>
 #
-# Indexing spreads what words have over their tokens: `pick[word]` has one number per token. But an index of −1 means the
-# *last* word: what is −1 has to be ruled out by itself.
+# Indexing copies a word's number to each of its tokens: `pick[word]` has one number per token. But an index of −1 means the
+# *last* word, so special tokens have to be excluded separately.
 # </details>
 # <details><summary>Hint 2: how to replace without changing ids?</summary>
 #
@@ -51,7 +51,7 @@ CHOSEN, MASKED, RANDOM = variant((0.15, 0.8, 0.9), (0.2, 0.7, 0.85), (0.25, 0.6,
 # </details>
 # <details><summary>Hint 3: which labels?</summary>
 #
-# Those of all pieces of a chosen word, also of the pieces that stay.
+# Those of all pieces of a chosen word, including the pieces that stay the same.
 # </details>
 
 # %% nbgrader={"grade_id": "hide-words", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -140,29 +140,29 @@ def in_place(ids, word, pick, dice, other, mask_id):
 
 
 mistake("hide-words", hidden(lambda word, pick, dice: (pick < CHOSEN)[word]),
-        "Special tokens are chosen, too: their word is −1, and as an index that means the *last* word. `& (word >= 0)`.")
+        "Special tokens are chosen as well: their word is −1, and as an index that means the *last* word. Add `& (word >= 0)`.")
 mistake("hide-words", hidden(lambda word, pick, dice: whole(word, pick, dice) & is_first(word)),
         "Only the first piece of a chosen word is chosen. The rest would give it away: all its pieces are.")
 mistake("hide-words", hidden(lambda word, pick, dice: torch.cat([pick, pick.new_ones(len(word))])[: len(word)] < CHOSEN),
         "`pick` is read per token, but it has one number per *word*: `pick[word]`.")
 mistake("hide-words", one_dice,
-        "The whole word shares the dice of its first piece. Each piece is decided by its own.")
+        "The whole word uses the dice of its first piece. Each piece has its own.")
 mistake("hide-words", hidden(whole, labelled=lambda word, dice: is_masked(dice)),
-        "Only the masked pieces have labels. The model is asked for *all* chosen ones, also where it sees a random token "
-        "or the right one.")
+        "Only the masked pieces have labels. The model is asked for *all* chosen ones, including those where it sees a random "
+        "token or the right one.")
 mistake("hide-words", hidden(whole, lambda dice: dice < 2, lambda dice: dice > 2),
         "Every chosen piece is masked. Only those with `dice` below {{MASKED}} are.")
 mistake("hide-words", hidden(whole, replaced=lambda dice: dice >= RANDOM),
         "Random and kept are exchanged: from {{MASKED}} to below {{RANDOM}} a token becomes `other`, "
         "from {{RANDOM}} on it stays.")
 mistake("hide-words", hidden(whole, replaced=lambda dice: dice >= MASKED),
-        "All chosen pieces that are not masked become random. From {{RANDOM}} on they stay what they are.")
+        "All chosen pieces that are not masked become random. From {{RANDOM}} on they stay the same.")
 mistake("hide-words", labels_of_seen,
         "The labels are taken from the corrupted text. Then the right answer to `[MASK]` is `[MASK]`. Take them from `ids`.")
 mistake("hide-words", zeros_elsewhere,
-        "The label of what is not chosen is 0. That is a token. −100 is what cross-entropy leaves out.")
+        "Tokens that are not chosen have the label 0, which is a token. Cross-entropy ignores −100.")
 mistake("hide-words", in_place,
-        "`ids` has changed. Whoever called you still needs the text: make a new tensor, with `masked_fill` or `torch.where`.")
+        "`ids` has changed, and the caller still needs it. Make a new tensor, with `masked_fill` or `torch.where`.")
 
 
 def by_loops(ids, word, pick, dice, other, mask_id):
@@ -175,19 +175,19 @@ def by_loops(ids, word, pick, dice, other, mask_id):
 
 
 mistake("hide-words", hidden(lambda word, pick, dice: word >= 0),
-        "Every word is chosen. Word `w` is, where `pick[w]` is below {{CHOSEN}}.")
+        "Every word is chosen. Only words whose `pick` is below {{CHOSEN}} are.")
 mistake("hide-words", hidden(lambda word, pick, dice: (pick >= CHOSEN)[word] & (word >= 0)),
-        "The other words are chosen. Word `w` is, where `pick[w]` is *below* {{CHOSEN}}.")
+        "The wrong words are chosen. Word `w` is chosen if `pick[w]` is *below* {{CHOSEN}}.")
 mistake("hide-words", hidden(lambda word, pick, dice: (pick > CHOSEN)[word] & (word >= 0)),
-        "The other words are chosen. Word `w` is, where `pick[w]` is *below* {{CHOSEN}}.")
+        "The wrong words are chosen. Word `w` is chosen if `pick[w]` is *below* {{CHOSEN}}.")
 mistake("hide-words", hidden(lambda word, pick, dice: (pick < CHOSEN)[word] & (word > 0)),
-        "Word 0 is never chosen. It is a word like all others; only −1 stands for special tokens.")
+        "Word 0 is never chosen. It is a word like any other; only −1 marks special tokens.")
 LIMITS = "Mind the limits: *below* {{CHOSEN}}, *from* {{MASKED}} on, *from* {{RANDOM}} on."
 mistake("hide-words", hidden(lambda word, pick, dice: (pick <= CHOSEN)[word] & (word >= 0)), LIMITS)
 mistake("hide-words", hidden(whole, replaced=lambda dice: (dice > MASKED) & (dice < RANDOM)), LIMITS)
 mistake("hide-words", hidden(whole, replaced=lambda dice: (dice >= MASKED) & (dice <= RANDOM)), LIMITS)
 mistake("hide-words", hidden(whole, masked=lambda dice: dice >= 0),
-        "From {{RANDOM}} on a chosen piece stays what it is. Yours becomes `mask_id`.")
+        "From {{RANDOM}} on a chosen piece stays the same. Yours becomes `mask_id`.")
 mistake("hide-words", hidden(whole, replaced=lambda dice: dice > 2),
         "No piece becomes `other`: from {{MASKED}} to below {{RANDOM}} it should.")
 mistake("hide-words", hidden(whole, replaced=lambda dice: dice < RANDOM),
@@ -205,24 +205,26 @@ def all_replaced(ids, word, pick, dice, other, mask_id):
 
 
 for answer in (all_masked, all_replaced):
-    mistake("hide-words", answer, "Pieces change that were not chosen. The dice decide about *chosen* pieces only.")
+    mistake("hide-words", answer, "Pieces that were not chosen change. The dice count for *chosen* pieces only.")
 alternative("hide-words", by_loops)
-equivalent("hide-words", "dice < MASKED → dice <= MASKED", "At just this number `other` is put there afterwards.")
+equivalent("hide-words", "dice < MASKED → dice <= MASKED", "At exactly this number `other` replaces it afterward.")
 
 # %% [markdown]
 # ### Task 2 · Two sentences, one row   ●●○○○ · 10 minutes · 3 points
 #
-# Build `[CLS] a [SEP] b [SEP]` and its segments: 0 up to and with the first `[SEP]`, 1 after it. The row must not have
-# more than `max_length` tokens. Where it would, take tokens away from the *end of the longer* of the two sentences, one
-# after the other, until it fits; where both are equally long, from `b`. Without `b` (`None`) the row is `[CLS] a [SEP]`.
+# Build `[CLS] a [SEP] b [SEP]` and its segments: 0 up to and including the first `[SEP]`, 1 after it. The row must have at
+# most `max_length` tokens. If it is too long, remove tokens one at a time from the *end of the longer* of the two
+# sentences until it fits; if both are equally long, remove one from `b`. If `b` is `None`, the row is `[CLS] a [SEP]`,
+# and `a` is cut at its end. (An empty `b` is still a sentence: its row has two `[SEP]`.) `max_length` is at least 3, or 2
+# without `b`: the special tokens always fit.
 #
-# `a` and `b` must not change.
+# The lists `a` and `b` themselves must not change.
 #
 # <details><summary>Hint 1: how much room is there?</summary>
 #
 # Three special tokens with two sentences, two with one. The rest is for `a` and `b` together.
 # </details>
-# <details><summary>Hint 2: one after the other?</summary>
+# <details><summary>Hint 2: one at a time?</summary>
 #
 # `while len(a) + len(b) > room:` and one `pop()` inside, on a copy: `a = list(a)`.
 # </details>
@@ -327,26 +329,26 @@ def uncut_alone(a, b, cls_id, sep_id, max_length):
 
 
 mistake("join-pair", joined(lambda a, b, room: fairly(a, b, room + 3)),
-        "The special tokens have no room: the row is longer than `max_length`. Two sentences share `max_length - 3`.")
+        "You leave no room for the special tokens: the row is longer than `max_length`. Two sentences share `max_length - 3`.")
 mistake("join-pair", cut_at_the_end,
         "The whole row is cut at its end. Then the last `[SEP]` is lost, and perhaps all of `b`. Shorten the sentences "
         "before you join them.")
-mistake("join-pair", joined(from_b), "Only `b` is shortened. Take from the *longer* of the two, each time anew.")
+mistake("join-pair", joined(from_b), "Only `b` is shortened. Each time, remove a token from whichever is *longer* now.")
 mistake("join-pair", joined(halves),
-        "Each sentence gets half of the room. A short one then leaves room unused that the long one needs. Take tokens "
-        "away one by one from the longer.")
-mistake("join-pair", joined(from_a_at_ties), "Where both are equally long, the token goes from `b`.")
-mistake("join-pair", joined(from_the_front), "Tokens are taken from the front. Take them from the *end* of a sentence.")
+        "Each sentence gets half of the room. A short one then wastes room that the long one needs. Remove tokens one at a "
+        "time from the longer one.")
+mistake("join-pair", joined(from_a_at_ties), "If both are equally long, remove the token from `b`.")
+mistake("join-pair", joined(from_the_front), "Tokens are removed from the front. Remove them from the *end* of a sentence.")
 mistake("join-pair", joined(fairly, lambda a, b: [0] * (len(a) + 1) + [1] * (len(b) + 2)),
-        "The first `[SEP]` has segment 1. It closes `a`, so it belongs to segment 0.")
+        "The first `[SEP]` has segment 1. It ends `a`, so it belongs to segment 0.")
 mistake("join-pair", joined(fairly, lambda a, b: [0] * (len(a) + 2) + [1] * len(b) + [0]),
-        "The last `[SEP]` has segment 0. It closes `b`, so it belongs to segment 1.")
+        "The last `[SEP]` has segment 0. It ends `b`, so it belongs to segment 1.")
 mistake("join-pair", joined(fairly, lambda a, b: [0] * (len(a) + len(b) + 3)),
         "Every token has segment 0. After the first `[SEP]` it is 1.")
 mistake("join-pair", sep_alone,
-        "A single sentence has two `[SEP]`. Where `b` is `None`, the row is `[CLS] a [SEP]`.")
+        "A single sentence has two `[SEP]`. If `b` is `None`, the row is `[CLS] a [SEP]`.")
 mistake("join-pair", three_alone,
-        "A single sentence is cut one token too short. Its row has two special tokens, not three: `max_length - 2`.")
+        "A single sentence loses one token too many. Its row has two special tokens, not three: `max_length - 2`.")
 mistake("join-pair", uncut_alone,
         "A single sentence is not shortened. It gets `max_length - 2` tokens.")
 mistake("join-pair", changing,
@@ -390,10 +392,10 @@ def changing_one(which):
 
 
 mistake("join-pair", special_alone,
-        "A single sentence makes too long a row: its two special tokens need room as well, `max_length - 2` are left.")
+        "The row of a single sentence is too long: its two special tokens need room as well, so `max_length - 2` are left.")
 mistake("join-pair", empty_is_none,
-        "An empty `b` is not no `b`: there the row ends in two `[SEP]`. Ask for `b is None`.")
-SEGMENTS = "Each token of the row has a segment, the special ones too."
+        "An empty `b` is not a missing `b`: its row ends in two `[SEP]`. Test `b is None`.")
+SEGMENTS = "Each token of the row has a segment, including the special ones."
 for kinds in (lambda n: [0], lambda n: [0] * n, lambda n: [0] * 2, lambda n: [0] * (n + 1)):
     mistake("join-pair", segments_alone(kinds), SEGMENTS)
 for kinds in (lambda a, b: [0] * len(a) + [1] * (len(b) + 1), lambda a, b: [0] * (len(a) + 2) + [1] * len(b),
@@ -408,27 +410,29 @@ for which in (0, 1):
 alternative("join-pair", by_lengths)
 
 # %% [markdown]
-# ### Task 3 · T5's way to damage a text   ●●●○○ · 12 minutes · 3 points
+# ### Task 3 · T5's span corruption   ●●●○○ · 12 minutes · 3 points
 #
-# T5 (Raffel et al. 2020, §3.1.4) is an encoder–decoder. It hides *stretches* of a text, each behind *one* mark, and its
-# decoder writes what stood there. Given the tokens and the stretches as pairs (first, length), in order and apart, return
+# T5 (Raffel et al. 2020, §3.1.4) is an encoder–decoder. It replaces *spans* of a text by *one* mark each, and its decoder
+# writes what was there. You get the tokens, and the spans as pairs (first, length), in order and never adjacent; every
+# length is at least 1. Return
 #
-# - the input: the text, with each stretch replaced by a mark. The marks are `first_mark`, `first_mark - 1`, …, as T5
-#   numbers them from the top of its vocabulary downwards;
-# - the target: for each stretch its mark and then its tokens; at the end one more mark, the next in order.
+# - the input: the text, with each span replaced by a mark. The marks are `first_mark`, `first_mark - 1`, …: T5 numbers
+#   them downward from the top of its vocabulary;
+# - the target: for each span its mark and then its tokens; at the end one more mark, the next in order. (Without spans the
+#   target is `first_mark` alone.)
 #
 # *Thank you for inviting me to your party*, with *for inviting* and *party* hidden, becomes `Thank you <X> me to your <Y>`
 # and `<X> for inviting <Y> party <Z>`.
 #
 # <details><summary>Hint 1: one pass</summary>
 #
-# Remember where the last stretch ended, `done = 0` at first. What stands between `done` and `first` goes into the input.
+# Remember where the last span ended, `done = 0` at first. The tokens from `done` up to `first` go into the input.
 # </details>
 # <details><summary>Hint 2: which mark?</summary>
 #
 # `for number, (first, length) in enumerate(spans)`: the mark is `first_mark - number`.
 # </details>
-# <details><summary>Hint 3: after the last stretch</summary>
+# <details><summary>Hint 3: after the last span</summary>
 #
 # The rest of the text belongs to the input, and the mark `first_mark - len(spans)` to the target.
 # </details>
@@ -450,14 +454,14 @@ def corrupt_spans(
 
 # %% nbgrader={"grade_id": "check-corrupt-spans", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("corrupt-spans") as show:
-    for stretches in (2, 4, 1, 0):
+    for number in (2, 4, 1, 0):
         n = show.random_size(20, 30)
         ids = show.randint(10, 99, n).tolist()
-        cuts = sorted(show.permutation(n - 4)[: 2 * stretches].tolist())
+        cuts = sorted(show.permutation(n - 4)[: 2 * number].tolist())
         spans = [(first + 1, last - first) for first, last in zip(cuts[::2], cuts[1::2])]
-        show(corrupt_spans(ids, spans, 999), f"{n} tokens, stretches {spans}")
+        show(corrupt_spans(ids, spans, 999), f"{n} tokens, spans {spans}")
     show(corrupt_spans(ids, [(0, 3), (n - 2, 2)], 500), f"{n} tokens, the first three and the last two")
-    show(corrupt_spans(ids, [(0, n)], 500), f"{n} tokens, all in one stretch")
+    show(corrupt_spans(ids, [(0, n)], 500), f"{n} tokens, all in one span")
 
 # %% tags=["mistakes"]
 def spans_with(mark=lambda first_mark, number: first_mark - number, ending=True, per_token=False, rest=True):
@@ -487,19 +491,19 @@ def as_ends(ids, spans, first_mark):
 
 
 mistake("corrupt-spans", spans_with(mark=lambda first_mark, number: first_mark),
-        "All stretches have the same mark. The decoder could not say which one it fills: the second is `first_mark - 1`.")
+        "All spans have the same mark, so the decoder can't say which one it fills. The second is `first_mark - 1`.")
 mistake("corrupt-spans", spans_with(mark=lambda first_mark, number: first_mark + number),
-        "The marks count upwards. They count down, from the top of the vocabulary.")
+        "The marks count up. They should count down, from the top of the vocabulary.")
 mistake("corrupt-spans", spans_with(ending=False),
-        "The target's last mark is missing. It tells the decoder where the last stretch ends.")
+        "The target's last mark is missing. It tells the decoder where the last span ends.")
 mistake("corrupt-spans", spans_with(per_token=True),
-        "Each token has a mark. A whole stretch is replaced by *one*: how long it is, the decoder has to find out.")
+        "Each token has a mark. A whole span is replaced by *one*: the decoder has to find out how long it is.")
 mistake("corrupt-spans", spans_with(rest=False),
-        "The text after the last stretch is lost. It belongs to the input.")
+        "The text after the last span is lost. It belongs to the input.")
 mistake("corrupt-spans", as_ends,
-        "The second number is read as the place where the stretch ends. It is its *length*: `ids[first : first + length]`.")
+        "You read the second number as the position where the span ends. It is the *length*: `ids[first : first + length]`.")
 mistake("corrupt-spans", last_inclusive,
-        "Stretches are one token too short. From `first` on there are `length` tokens: `ids[first : first + length]`.")
+        "The spans are one token too short. From `first` on there are `length` tokens: `ids[first : first + length]`.")
 mistake("corrupt-spans", lambda ids, spans, first_mark: (corrupt_spans(ids, spans, first_mark)[0], list(ids)),
         "The target is the whole text. T5's decoder writes only what is missing, with its marks. (BART's writes all.)")
 
@@ -533,42 +537,44 @@ def one_mark(ids, spans, first_mark):
 
 
 mistake("corrupt-spans", one_mark,
-        "All stretches have the same mark. The decoder could not say which one it fills: the second is `first_mark - 1`.")
+        "All spans have the same mark, so the decoder can't say which one it fills. The second is `first_mark - 1`.")
 mistake("corrupt-spans", goes_on(hidden=lambda ids, first, length: []),
-        "The target holds only marks. After each mark belong the tokens that it stands for.")
+        "The target holds only marks. Each mark is followed by the tokens that it replaced.")
 mistake("corrupt-spans", goes_on(hidden=lambda ids, first, length: ids[first:length]),
-        "`ids[first:length]` ends at place `length`. The stretch ends at `first + length`.")
+        "`ids[first:length]` ends at position `length`. The span ends at `first + length`.")
 mistake("corrupt-spans", goes_on(done=lambda first, length: first),
-        "The stretches are still in the input, behind their marks. It goes on after the stretch, at `first + length`.")
+        "The spans are still in the input, behind their marks. The input goes on after the span, at `first + length`.")
 for done in (lambda first, length: 0, lambda first, length: length):
     mistake("corrupt-spans", goes_on(done=done),
-            "The input goes on at the wrong place after a stretch. The last one ended at `first + length`.")
+            "The input goes on at the wrong position after a span. The last one ended at `first + length`.")
 alternative("corrupt-spans", backwards)
 
 # %% [markdown]
 # ### Task 4 · How likely is a sentence?   ●●●○○ · 14 minutes · 3 points
 #
-# A GPT gives each text a probability. A BERT does not, but it can be asked for every token in turn: hide token $i$, and only
-# this one, and note the log-probability of what stood there. The sum over all ordinary tokens is the
-# *pseudo-log-likelihood* (Salazar et al. 2020), and ranks sentences well:
+# A GPT gives each text a probability. A BERT does not, but you can ask it for every token in turn: hide token $i$, and no
+# other, and read the log-probability of the original token. The sum over all ordinary tokens is the
+# *pseudo-log-likelihood* (Salazar et al. 2020), which ranks sentences well:
 #
 # $$\text{PLL}(x) = \sum_i \log p(x_i \mid x \text{ without } x_i)$$
 #
 # `model(rows)` takes rows of tokens (rows, n) and returns logits (rows, n, vocab). Call it *once*, with one row for each
-# ordinary token: where `special` is True, nothing is hidden and nothing counts. The check counts the calls.
+# ordinary token, and return the sum. Where `special` is True, nothing is hidden and nothing counts. The check counts the
+# calls.
 #
 # <details><summary>Hint 1: the rows</summary>
 #
-# `places = (~special).nonzero()[:, 0]`, and `ids.repeat(len(places), 1)` is a copy of the text per place.
+# `hidden = (~special).nonzero()[:, 0]` has the positions to hide; `ids.repeat(len(hidden), 1)` has a copy of the text for
+# each.
 # </details>
 # <details><summary>Hint 2: one mask in each row</summary>
 #
-# `rows[torch.arange(len(places)), places] = mask_id`.
+# `rows[torch.arange(len(hidden)), hidden] = mask_id`.
 # </details>
 # <details><summary>Hint 3: what to read</summary>
 #
-# In row r only the place that is hidden there: `logits[torch.arange(len(places)), places]`, then `log_softmax`, and of
-# these the entries of the true tokens.
+# In row r, only the position that is hidden there: `logits[torch.arange(len(hidden)), hidden]`. Then `log_softmax`, and
+# from each row the entry of the true token.
 # </details>
 
 # %% nbgrader={"grade_id": "pseudo-likelihood", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -580,12 +586,12 @@ def pseudo_likelihood(
 ) -> Float[Tensor, ""]:
     """The sum of the log-probabilities of all ordinary tokens, each hidden in turn."""
     ### BEGIN SOLUTION
-    places = (~special).nonzero()[:, 0]                            # (rows,)
-    row = torch.arange(len(places))
-    rows = ids.repeat(len(places), 1)                              # (rows, n)
-    rows[row, places] = mask_id
-    logp = model(rows)[row, places].log_softmax(dim=-1)            # (rows, vocab)
-    return logp[row, ids[places]].sum()
+    hidden = (~special).nonzero()[:, 0]                            # (rows,)
+    row = torch.arange(len(hidden))
+    rows = ids.repeat(len(hidden), 1)                              # (rows, n)
+    rows[row, hidden] = mask_id
+    logp = model(rows)[row, hidden].log_softmax(dim=-1)            # (rows, vocab)
+    return logp[row, ids[hidden]].sum()
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-pseudo-likelihood", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
@@ -596,8 +602,8 @@ with check("pseudo-likelihood") as show:
         wide, narrow = show.randn(16, 4000), show.randn(4000, 16) / 250
 
         def model(rows):
-            vectors = table @ wide @ narrow                        # at each call the same work, and far more than the rest
-            return torch.tanh(mix @ vectors[rows]) @ vectors.T     # every place reads every token
+            vectors = table @ wide @ narrow                        # the same work at each call, and far more than the rest
+            return torch.tanh(mix @ vectors[rows]) @ vectors.T     # every position reads every token
 
         ids = torch.cat([torch.tensor([0]), show.randint(3, vocab, n - 2), torch.tensor([1])])
         if special == 3:
@@ -647,20 +653,19 @@ def cumulative(model, ids, special, mask_id):
 
 
 mistake("pseudo-likelihood", scored(hide=False),
-        "Nothing is hidden: the model sees each token that it is asked for. Put `mask_id` in its place.")
+        "Nothing is hidden: the model sees each token that it is asked for. Replace it by `mask_id`.")
 mistake("pseudo-likelihood", scored(every=True),
-        "All ordinary tokens are hidden at once. In each row *one* is: the others are its context.")
+        "All ordinary tokens are hidden at once. Hide *one* in each row: the others are its context.")
 mistake("pseudo-likelihood", cumulative,
-        "All later tokens are hidden, too. That is how a GPT reads; here both sides may be seen.")
+        "All later tokens are hidden as well. That is how a GPT reads; here the model may see both sides.")
 mistake("pseudo-likelihood", scored(all_places=True),
-        "Special tokens are hidden and counted, too. They stand in every text: leave them out.")
+        "Special tokens are hidden and counted as well. They are in every text: leave them out.")
 mistake("pseudo-likelihood", scored(mean=True),
-        "This is the mean per token. Asked for is the sum.")
+        "This is the mean per token. Return the sum.")
 mistake("pseudo-likelihood", scored(log=False),
-        "These are logits. Make them log-probabilities first: `log_softmax`.")
+        "These are logits. Turn them into log-probabilities first, with `log_softmax`.")
 mistake("pseudo-likelihood", all_read,
-        "You read all places of each row. In a row only the hidden place is a guess; at the others the model sees the "
-        "answer.")
+        "You read all positions of each row. Only the hidden one is a guess; at the others the model sees the answer.")
 mistake("pseudo-likelihood", one_by_one,
         "Right, but the model is called once per token. Make one batch of all rows, and call it once.")
 
@@ -675,23 +680,23 @@ def by_eye(model, ids, special, mask_id):
 
 mistake("pseudo-likelihood", lambda model, ids, special, mask_id: (
             pseudo_likelihood(model, ids, torch.arange(len(ids)) % (len(ids) - 1) == 0, mask_id)),
-        "You leave out the first and the last token. Special ones may stand elsewhere, too: read `special`.")
+        "You leave out the first and the last token. Special tokens may be elsewhere as well: read `special`.")
 alternative("pseudo-likelihood", by_eye)
 equivalent("pseudo-likelihood", "(~special).nonzero()[:, 0] → (~special).nonzero()[:, -1]",
-           "Places on one axis are given by one number.")
+           "Positions on one axis have one number each.")
 
 # %% [markdown]
 # ### Task 5 · Investigate: what does it read?   ●●●●○ · 25 minutes · 4 points
 #
 # An open question, with no single right answer. The course comes with a small pre-trained BERT (lesson 14 §5). Choose one
-# question, or put your own, and answer it by a measurement of yours, on at least 200 places in texts that the model has
+# question, or ask your own, and answer it with a measurement on at least 200 hidden tokens in texts that the model has
 # not read:
 #
-# - How far does it look? Hide one token, and replace all others that are more than $k$ places away by random tokens.
-#   From which $k$ on does it guess as well as with the whole text?
+# - How far does it look? Hide one token, and replace all others that are more than $k$ positions away by random tokens.
+#   From which $k$ on does it guess as well as with the whole text? (Five values of $k$ are enough: 0, 1, 2, 4 and 8.)
 # - Which side tells more? Damage only the left, or only the right.
 # - What is hard? Compare names, verbs and small words, or frequent and rare tokens.
-# - Does `[MASK]` matter? Put a random token there instead of the mask, or leave the place out.
+# - Does `[MASK]` matter? Put a random token there instead, or leave the position out.
 #
 # Begin with this in a cell of your own (here you may use txlib):
 #
@@ -707,33 +712,34 @@ equivalent("pseudo-likelihood", "(~special).nonzero()[:, 0] → (~special).nonze
 # logits = model(torch.tensor([pieces.encode(text)])).prediction_logits
 # ```
 #
-# Then write below, in six to ten sentences: your question, what you measured and on how many places, the numbers beside
-# those of a rival or of chance, how far they could move by chance, and what they do *not* show.
+# Then write below, in six to ten sentences: your question, what you measured and on how many tokens, the numbers next to
+# those of a baseline or of chance, how far they could move by chance, and what they do *not* show.
 #
-# <details><summary>Hint: how far can a share move by chance?</summary>
+# <details><summary>Hint: how far can an accuracy move by chance?</summary>
 #
-# Of $n$ independent places, a share $p$ has the standard error $\sqrt{p (1 - p) / n}$: with $p = 0.4$ and $n = 400$ it is
-# 0.024. Two shares from different places differ by chance with $\sqrt{2}$ times that. From two standard errors of the
-# difference on, call them different. (From the *same* places, as with each $k$ above, they move together, so this is on
-# the safe side.)
+# With $n$ independent tokens an accuracy $p$ has the standard error $\sqrt{p (1 - p) / n}$: with $p = 0.4$ and $n = 400$
+# it is 0.024. The difference of two accuracies from different tokens has $\sqrt{2}$ times that. Call them different if
+# they are at least two such standard errors apart. (From the *same* tokens, as with each $k$ above, both move together, so
+# this is on the safe side.)
 # </details>
 
 # %% [markdown] nbgrader={"grade_id": "investigate-reading", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
 # How far does it look? I hid one ordinary token in each of 400 verses of the test split, and replaced all ordinary tokens
-# more than k places away by random ones, the same places for each k. It guessed 6 % for k = 0 (all the rest is
-# random), 28 % for k = 1, 38 % for k = 2, 39 % for k = 4, 45 % for k = 8, and 47 % with the whole verse. The rival, always
-# the most frequent token, gets 6 %. Each share of 400 has a standard error of at most 2.5 points, so I call two shares
-# different from 7 points on: one neighbour on each side already brings more than half of it, and from k = 8 on I see no
-# difference. It does not show that farther tokens are never used. Random tokens also mislead, so part of the loss may be
-# their doing and not the lack of context; and the verses are short, 20 to 60 tokens, so that little lies beyond 8.
+# more than k positions away by random ones, with the same hidden tokens for each k. It guessed 6% for k = 0 (everything
+# else is random), 28% for k = 1, 38% for k = 2, 39% for k = 4, 45% for k = 8, and 47% with the whole verse. The baseline,
+# always the most frequent token, gets 6%. Each accuracy has a standard error of at most 2.5 points, so I call two of them
+# different if they are 7 points apart: one neighbor on each side already brings more than half of the gain, and from
+# k = 8 on I see no difference. This does not show that more distant tokens are never used. Random tokens also mislead, so
+# part of the loss may be due to them and not to the missing context; and the verses are short, 20 to 60 tokens, so there
+# is little beyond 8.
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]
-# 1 point: a question that a measurement can answer, on at least 200 places in unseen text, all else kept equal. 1 point:
-# numbers for each condition, beside a rival or chance. 1 point: how far they move by chance (about 2 to 3.5 points of
-# standard deviation for 200 to 400 places), and only larger differences are called so. 1 point: what they do not
-# show, such as a side effect of the damage, the kind of text, the size of the model.
+# 1 point: a question that a measurement can answer, on at least 200 tokens of unseen text, all else kept equal. 1 point:
+# numbers for each condition, next to a baseline or chance. 1 point: how far they move by chance (a standard deviation of
+# about 2 to 3.5 points for 200 to 400 tokens), and only larger differences are called differences. 1 point: what they do
+# not show, such as a side effect of the damage, the kind of text, the size of the model.
 
 # %%
 check.summary()

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Exercise 15 · Fine-tuning
 #
-# Five tasks, 15 points, about 70 minutes. [Lesson 15](../notebooks/15_finetuning.ipynb) has the ideas; here you use them
-# elsewhere. Tasks 1 and 2 are the *core*, about 30 minutes; tasks 3 to 5 are *more*. Run the cells from the top; fill in
-# where it says *your turn*, then run the check below it. You may check as often as you like.
+# Seven tasks, 21 points, about 95 minutes. [Lesson 15](../notebooks/15_finetuning.ipynb) has the ideas; here you apply
+# them to new problems. Tasks 1 and 2 are the *core*, about 30 minutes; tasks 3 to 7 are *more*. Run the cells from the
+# top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -20,27 +20,28 @@ from txgrade import check
 # %% [markdown]
 # ### Task 1 · From tags to names   ●●●○○ · 14 minutes · 3 points
 #
-# A tagger has given each *piece* a tag. People want names: *New York*, a place, words 3 to 4. The tags are `O`, or
-# `B-` or `I-` and a kind, such as `B-LOC`: *begins* a name, is *inside* one. Return each name as (first word, last word,
-# kind), in order:
+# A tagger has given each *piece* a tag. People want names: *New York*, a location, words 3 to 4. A tag is `O` (no name), or
+# `B-` (*begins* a name) or `I-` (*inside* a name) and a kind, such as `B-LOC`. Return a list with each name as
+# (first word, last word, kind), in order:
 #
-# - `word` says which word a piece belongs to, −1 for special tokens. A word has the tag of its *first* piece;
-# - a name goes on as long as `I-` and the same kind follows, word by word;
+# - `word` says which word each piece belongs to (0, 1, 2 …), or −1 for special tokens. A word has the tag of its *first*
+#   piece;
+# - a name continues as long as each next word has `I-` and the same kind;
 # - `B-` begins a new name, even right after another of the same kind;
-# - taggers also say what makes no sense: an `I-` after `O`, or after another kind. It begins a new name, too.
+# - taggers also produce tags that make no sense: an `I-` after `O`, or after another kind. It begins a new name as well.
 #
 # <details><summary>Hint 1: words first</summary>
 #
 # Go through pieces and tags together, and keep those whose word differs from the one before, and is not −1.
 # </details>
-# <details><summary>Hint 2: begins or goes on?</summary>
+# <details><summary>Hint 2: a new name or the same?</summary>
 #
-# It goes on exactly if the tag starts with `I-` *and* the word before has the same kind. `tag.partition("-")` gives
+# A name continues exactly if the tag starts with `I-` *and* the word before has the same kind. `tag.partition("-")` gives
 # letter, "-", kind.
 # </details>
 # <details><summary>Hint 3: how to keep an open name?</summary>
 #
-# Append `[first, last, kind]` where a name begins; where it goes on, move the `last` of the latest one.
+# Append `(first, last, kind)` where a name begins; where it continues, replace the latest one by one with a new `last`.
 # </details>
 
 # %% nbgrader={"grade_id": "find-names", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -48,15 +49,15 @@ def find_names(tags: list[str], word: list[int]) -> list[tuple[int, int, str]]:
     """First word, last word and kind of each name."""
     ### BEGIN SOLUTION
     names, before = [], -1
-    for tag, place in zip(tags, word):
-        if place in (-1, before):
+    for tag, number in zip(tags, word):
+        if number in (-1, before):
             continue
         letter, _, kind = tag.partition("-")
-        if letter == "I" and names and names[-1][1:] == (place - 1, kind):
-            names[-1] = (names[-1][0], place, kind)
+        if letter == "I" and names and names[-1][1:] == (number - 1, kind):
+            names[-1] = (names[-1][0], number, kind)
         elif letter != "O":
-            names.append((place, place, kind))
-        before = place
+            names.append((number, number, kind))
+        before = number
     return names
     ### END SOLUTION
 
@@ -118,21 +119,21 @@ def by_piece(tags, word):
 
 
 mistake("find-names", names_with(lambda letter, same: same),
-        "`B-` right after a name of the same kind goes on with it. It begins a new one: that is what `B-` is for.")
+        "You let `B-` continue a name of the same kind. It begins a new one: that is what `B-` is for.")
 mistake("find-names", names_with(lambda letter, same: letter == "I"),
-        "An `I-` of *another* kind goes on with the name before. It begins a new one.")
+        "You let an `I-` of *another* kind continue the name before. It begins a new one.")
 mistake("find-names", names_with(lambda letter, same: False),
-        "Every word is a name of its own. `I-` of the same kind goes on with the name before.")
+        "Every word is a name of its own. `I-` of the same kind continues the name before.")
 mistake("find-names", strict,
         "An `I-` after `O`, or after another kind, is dropped. Here it begins a new name.")
 mistake("find-names", names_with(lambda letter, same: letter == "I" and same, first=False),
-        "A word has the tag of its *last* piece. It is the first one that was trained to speak for it.")
+        "You give a word the tag of its *last* piece. The tagger was trained on the first.")
 mistake("find-names", by_piece,
-        "You count pieces. Names are given in *words*: `word` says which word a piece belongs to.")
+        "You count pieces. Return the numbers of *words*: `word` says which word a piece belongs to.")
 mistake("find-names", lambda tags, word: [(first, last + 1, kind) for first, last, kind in find_names(tags, word)],
-        "Your names end one word too late. Asked for is the last word, not the one after it.")
+        "Your names end one word too late. Return the last word, not the one after it.")
 mistake("find-names", names_with(lambda letter, same: letter == "I" and same, special=False),
-        "Special tokens count as a word. Where `word` is −1, nothing does.")
+        "You treat special tokens as a word. Skip them: there `word` is −1.")
 
 
 def by_words(tags, word):
@@ -182,35 +183,35 @@ def first_words(tags, word):
 
 
 mistake("find-names", goes_on_anyway,
-        "An `I-` goes on with the name before, however far back it ended and whatever its kind. The *word before* must "
+        "You let an `I-` continue the last name, however far back it ended and whatever its kind. The *word before* must "
         "belong to a name of the same kind.")
 for special in (False, True):
     mistake("find-names", lambda tags, word, special=special: each_piece(tags, word, special),
-            "Every piece is asked. A word has one tag, that of its *first* piece: pass over the others.")
+            "You read the tag of every piece. A word has one tag, that of its *first* piece: skip the others.")
 mistake("find-names", first_words,
-        "Each name ends with its first word. Where it goes on, move its last word along.")
+        "Each of your names ends with its first word. Where a name continues, its last word moves on.")
 alternative("find-names", by_words)
-equivalent("find-names", "([], -1) → ([], -2)", "Special tokens are passed over anyway.")
+equivalent("find-names", "([], -1) → ([], -2)", "Special tokens are skipped anyway.")
 
 # %% [markdown]
 # ### Task 2 · An answer, or none   ●●●○○ · 14 minutes · 3 points
 #
-# SQuAD 2.0 also asks what the text does not answer. BERT then points at `[CLS]`, token 0 (Devlin et al. 2019, §4.3). A
-# span head gives each token a score to be the answer's first and a score to be its last. Take the pair `(first, last)`
-# with the highest sum of both scores, such that
+# SQuAD 2.0 also has questions that the text does not answer. For these BERT points at `[CLS]`, token 0 (Devlin et al.
+# 2019, §4.3). A span head gives each token two scores: for being the first token of the answer, and for being the last.
+# Take the pair `(first, last)` with the highest sum of `start[first]` and `end[last]`, such that
 #
 # - first ≤ last;
 # - the span has at most `longest` tokens;
-# - both ends are tokens of the context, where `context` is True, not of the question.
+# - both ends are tokens of the context (`context` is True there), not of the question. `[CLS]` is never context.
 #
-# Its sum is to be *more* than `threshold` above that of "no answer", `start[0] + end[0]`. If so, return the pair, two
-# ints; else `None`. In every check the best pair is unique.
+# If its sum is *more* than `threshold` above that of "no answer", `start[0] + end[0]`, return the pair, two ints; otherwise
+# return `None`; likewise if no pair is allowed. In every check the best pair is unique.
 #
 # <details><summary>Hint 1: all pairs at once</summary>
 #
 # `start[:, None] + end[None, :]` is a table: row first, column last.
 # </details>
-# <details><summary>Hint 2: which pairs may be?</summary>
+# <details><summary>Hint 2: which pairs are allowed?</summary>
 #
 # `last - first` must be at least 0 and at most `longest - 1`. Give all others the score −∞.
 # </details>
@@ -282,31 +283,31 @@ def start_first(start, end, context, longest, threshold):
 
 
 mistake("span-or-none", each_alone,
-        "Start and end are chosen each for itself. Then the end can stand before the start. Search over *pairs*.")
+        "You choose start and end separately, so the end can come before the start. Search over *pairs*.")
 mistake("span-or-none", start_first,
-        "You fix the best start, and then look for the best end. A slightly worse start may have a far better end: "
+        "You choose the best start, and then the best end for it. A slightly worse start may have a far better end: "
         "compare the *sums* of all pairs.")
 mistake("span-or-none", searched(lambda length, first, last, longest: (length.abs() <= longest) & first & last),
         "Ends before starts are allowed. A span needs first ≤ last.")
 mistake("span-or-none", searched(lambda length, first, last, longest: (length >= 1) & first & last),
-        "There is no limit to the length. At most `longest` tokens: `last - first + 1 <= longest`.")
+        "You do not limit the length. At most `longest` tokens: `last - first + 1 <= longest`.")
 mistake("span-or-none", searched(lambda length, first, last, longest: right_pairs(length, first, last, longest + 1)),
         "One token too long: from first to last there are `last - first + 1` tokens.")
 mistake("span-or-none", searched(lambda length, first, last, longest: (length >= 1) & (length <= longest)),
-        "The answer may stand in the question, or be `[CLS]` itself. Both ends must be where `context` is True.")
+        "Your answer may be in the question, or `[CLS]` itself. Both ends must be where `context` is True.")
 mistake("span-or-none", searched(right_pairs, lambda start, end: end[:, None] + start[None, :]),
         "Start and end are exchanged: in the table the row is the first token, the column the last.")
 mistake("span-or-none", searched(right_pairs, lambda start, end: start[:, None] * end[None, :]),
         "The scores are multiplied. They are logits: two negative ones would make a large product. Add them.")
 mistake("span-or-none", searched(right_pairs, answers=lambda best, none, threshold: True),
-        "There is always an answer. Where the best sum is not more than `threshold` above `start[0] + end[0]`, it is `None`.")
+        "You always return an answer. If the best sum is not more than `threshold` above `start[0] + end[0]`, return `None`.")
 mistake("span-or-none", searched(right_pairs, answers=lambda best, none, threshold: best > none),
-        "`threshold` is not used. It says how far an answer must be ahead of \"no answer\".")
+        "You do not use `threshold`. It says how far an answer must be ahead of \"no answer\".")
 mistake("span-or-none", searched(right_pairs, answers=lambda best, none, threshold: best > threshold),
-        "The best sum is compared with the threshold alone. Compare it with `start[0] + end[0] + threshold`: scores mean "
-        "nothing by themselves.")
+        "You compare the best sum with the threshold alone. Compare it with `start[0] + end[0] + threshold`: a score by "
+        "itself means nothing.")
 mistake("span-or-none", searched(right_pairs, answers=lambda best, none, threshold: best > none - threshold),
-        "The threshold has the wrong sign: a high one is to make answers *rarer*.")
+        "The threshold has the wrong sign: a high one should make answers *rarer*.")
 
 
 def by_loops(start, end, context, longest, threshold):
@@ -321,23 +322,23 @@ mistake("span-or-none", searched(lambda length, first, last, longest: (length <=
 mistake("span-or-none", searched(lambda length, first, last, longest: right_pairs(length - 1, first, last, longest)),
         "From first to last there are `last - first + 1` tokens: the + 1 is missing.")
 mistake("span-or-none", searched(lambda length, first, last, longest: right_pairs(length, first, last, longest) & (length > 1)),
-        "A single token can be the answer, too: first = last.")
+        "A single token can be an answer: first = last.")
 mistake("span-or-none", searched(lambda length, first, last, longest: right_pairs(length, first, last, longest - 1)),
-        "One token too short: a span of just `longest` tokens is allowed.")
+        "One token too short: a span of exactly `longest` tokens is allowed.")
 for end in (0, 1):
     mistake("span-or-none", searched(lambda length, first, last, longest, end=end: (
                 (length >= 1) & (length <= longest) & (first, last)[end])),
-            "One end of the answer may stand outside the context. *Both* must be where `context` is True.")
+            "One end of your answer may be outside the context. *Both* must be where `context` is True.")
 mistake("span-or-none", searched(right_pairs, lambda start, end: start[:, None] + 0 * end[None, :]),
         "Only the scores of the start count. Add those of the end.")
 mistake("span-or-none", searched(right_pairs, lambda start, end: 0 * start[:, None] + end[None, :]),
         "Only the scores of the end count. Add those of the start.")
 mistake("span-or-none", searched(right_pairs, forbidden=0.0),
-        "The pairs that may not be get the score 0. That wins where all sums are negative: give them −∞.")
+        "Pairs that are not allowed get the score 0, which wins where all sums are negative. Give them −∞.")
 mistake("span-or-none", searched(right_pairs, answers=lambda best, none, threshold: best < none + threshold),
-        "The comparison is turned round: you answer where the best sum is too *low*.")
+        "The comparison is the wrong way around: you answer where the best sum is too *low*.")
 mistake("span-or-none", searched(right_pairs, answers=lambda best, none, threshold: best >= none + threshold),
-        "A sum that is just `threshold` higher is not enough: *more* than that.")
+        "A sum that is exactly `threshold` higher is not enough. It must be *more*.")
 
 
 def half_of_none(which):
@@ -351,21 +352,22 @@ def half_of_none(which):
 
 for which in (0, 1):
     mistake("span-or-none", half_of_none(which),
-            "\"No answer\" has two scores, as every pair: compare with `start[0] + end[0]`.")
+            "\"No answer\" has two scores, like every pair: compare with `start[0] + end[0]`.")
 alternative("span-or-none", by_loops)
 
 # %% [markdown]
 # ### Task 3 · What has read everything   ●●○○○ · 8 minutes · 2 points
 #
 # A classifier on a GPT reads the vector of the last *real* token, the only one that has seen the whole text. Batches are
-# padded, on the right or on the left, and a row may have padding on both sides. `attention_mask` is 1 for real tokens.
+# padded, on the right, on the left, or on both sides of a row. `attention_mask` is 1 for real tokens and 0 for padding;
+# there is no padding between two real tokens.
 # Return that vector for each row. Every row has at least one real token.
 #
 # <details><summary>Hint 1: where is the last 1?</summary>
 #
-# Not always at `attention_mask.sum(1) - 1`: that is only so where the padding is on the right.
+# Not always at `attention_mask.sum(1) - 1`: that holds only if all padding is on the right.
 # </details>
-# <details><summary>Hint 2: number the places</summary>
+# <details><summary>Hint 2: number the positions</summary>
 #
 # `torch.arange(n) * attention_mask` is 0 at padding. Where is its largest value?
 # </details>
@@ -405,24 +407,24 @@ def mean_of_real(hidden, mask):
 
 
 mistake("last-real", lambda hidden, mask: hidden[:, -1],
-        "You read the last place, which may be padding. Read the last *real* token.")
+        "You read the last position, which may be padding. Read the last *real* token.")
 mistake("last-real", reading(lambda hidden, mask: mask.sum(1) - 1),
-        "You count the real tokens. With padding on the left, the last one does not stand at `sum - 1`.")
+        "You count the real tokens. With padding on the left, the last one is not at position `sum - 1`.")
 mistake("last-real", reading(lambda hidden, mask: mask.sum(1).clamp(max=hidden.shape[1] - 1)),
-        "One place too far: with k real tokens on the left, the last one is number k − 1.")
+        "One position too far: if a row begins with its k real tokens, the last one is at position k − 1.")
 mistake("last-real", reading(lambda hidden, mask: mask.argmax(1)),
         "This is the *first* real token: it has seen nothing but itself.")
 mistake("last-real", lambda hidden, mask: hidden[:, 0],
-        "This is the first place, `[CLS]` in a BERT. In a GPT it has seen nothing but itself.")
+        "This is the first position, `[CLS]` in a BERT. In a GPT it has seen nothing but itself.")
 mistake("last-real", mean_of_real,
-        "This is the mean of all real tokens. Asked for is the last one's vector, which has seen the others.")
+        "This is the mean of all real tokens. Return the vector of the last one, which has seen the others.")
 mistake("last-real", lambda hidden, mask: last_real(hidden, mask)[:, None],
-        "An axis is left over: one vector per row, (batch, d_model).")
+        "There is one axis too many: return one vector per row, (batch, d_model).")
 alternative("last-real", reading(lambda hidden, mask: hidden.shape[1] - 1 - mask.flip(1).argmax(1)))
 alternative("last-real", lambda hidden, mask: torch.stack([row[real.bool()][-1] for row, real in zip(hidden, mask)]))
 
 equivalent("last-real", "torch.arange(hidden.shape[1]) → torch.arange(1, hidden.shape[1] + 1)",
-           "Where only the first token is real, all numbers may be 0, too: `argmax` takes the first.")
+           "If only the first token is real, all numbers may be 0 as well: `argmax` takes the first.")
 
 # %% tags=["variant"]
 from txgrade import variant
@@ -432,13 +434,14 @@ REACH = variant(3, 2, 4, 5)  # how far task 4 looks
 # %% [markdown]
 # ### Task 4 · Find the offset heads   ●●●●○ · 13 minutes · 3 points
 #
-# A head with offset $-1$ looks at the token before, one with $+1$ at the token after. Given the weights of several heads
-# on one text, find each head's strongest offset, key minus query, among $-{{REACH}} \dots {{REACH}}$: the one with the largest *mean*
-# weight over all queries *that have such a key*. The first token has none before it, and must not count for $-1$.
+# A head with offset $-1$ looks at the token before, one with $+1$ at the token after: an offset is the key's position minus
+# the query's. You get the weights of several heads on one text. Find each head's strongest offset among
+# $-{{REACH}} \dots {{REACH}}$: the one with the largest *mean* weight over all queries *that have such a key*. The first token has
+# no token before it, so it must not count for $-1$.
 #
 # Return the offsets (int64) and their mean weights.
 #
-# <details><summary>Hint 1: where do these weights stand?</summary>
+# <details><summary>Hint 1: where are these weights?</summary>
 #
 # On a diagonal: `weight.diagonal(offset, dim1=-2, dim2=-1)` has the entries with key − query = offset, n − |offset| of
 # them.
@@ -449,7 +452,7 @@ REACH = variant(3, 2, 4, 5)  # how far task 4 looks
 # </details>
 # <details><summary>Hint 3: which one?</summary>
 #
-# `max(dim=-1)` gives the largest mean and its place, counted from 0. The offset is that place minus {{REACH}}.
+# `max(dim=-1)` gives the largest mean and its index, counted from 0. The offset is that index minus {{REACH}}.
 # </details>
 
 # %% nbgrader={"grade_id": "find-offset", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -457,8 +460,8 @@ def find_offset(weight: Float[Tensor, "heads n n"]) -> tuple[Int[Tensor, "heads"
     """Each head's strongest offset among -{{REACH}} … {{REACH}}, and its mean weight. n is greater than {{REACH}}."""
     ### BEGIN SOLUTION
     means = [weight.diagonal(offset, dim1=-2, dim2=-1).mean(dim=-1) for offset in range(-REACH, REACH + 1)]
-    strength, place = torch.stack(means, dim=-1).max(dim=-1)       # (heads,) each
-    return place - REACH, strength
+    strength, index = torch.stack(means, dim=-1).max(dim=-1)       # (heads,) each
+    return index - REACH, strength
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-find-offset", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
@@ -499,9 +502,9 @@ def of_winners(weight):
 mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).sum(dim=-1) / weight.shape[-1]),
         "You divide by n. The diagonal of offset o has n − |o| entries: queries without such a key must not count.")
 mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).sum(dim=-1)),
-        "You compare sums. Long diagonals then win by their length; take means.")
+        "You compare sums, so long diagonals win by their length. Take means.")
 mistake("find-offset", offsets(lambda weight, offset: along(weight.transpose(-2, -1), offset).mean(dim=-1)),
-        "The sign is the wrong way round. The offset is key minus query: looking at the token before is −1.")
+        "The sign is wrong. The offset is key minus query: looking at the token before is −1.")
 mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).amax(dim=-1)),
         "You take the largest single weight of each diagonal. One lucky token is no habit: take the mean.")
 mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).mean(dim=-1), low=0),
@@ -512,13 +515,13 @@ mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).mean
         f"Offset {REACH} is missing. `range(-{REACH}, {REACH})` ends at {REACH - 1}: write `range(-{REACH}, {REACH + 1})`.")
 mistake("find-offset", not_itself, "Offset 0 is missing: a head may look at the token itself.")
 mistake("find-offset", lambda weight: (find_offset(weight)[0] + REACH, find_offset(weight)[1]),
-        "This is the place in the list, counted from 0. Subtract {{REACH}} to get the offset.")
+        "This is the index in the list, counted from 0. Subtract {{REACH}} to get the offset.")
 mistake("find-offset", of_winners,
-        "You count where the largest weight of each query stands. Asked for is the largest *mean weight*: a head can put "
-        "40 % on the token before every time, and never the most.")
+        "You count where each query has its largest weight. Find the largest *mean weight*: a head can put 40% on the token "
+        "before every time, and yet more on another token.")
 mistake("find-offset", offsets(lambda weight, offset: torch.stack([
             weight[:, q, (q + offset) % weight.shape[-1]] for q in range(weight.shape[-1])]).mean(dim=0)),
-        "Your places wrap around: for offset −1 the first query looks at the *last* token. Queries without such a key must "
+        "Your positions wrap around: for offset −1 the first query looks at the *last* token. Queries without such a key must "
         "not count.")
 
 
@@ -534,26 +537,26 @@ alternative("find-offset", by_distance)
 # %% [markdown]
 # ### Task 5 · Investigate: which layer knows?   ●●●●○ · 20 minutes · 4 points
 #
-# An open task, as in Table 7 of BERT's paper: an encoder is frozen, and you have what *each* of its layers says about 120
-# labelled texts. Some layers know the label, others do not, and they speak at different loudness; which is which differs
-# from encoder to encoder, and nobody tells you. Return one linear layer on all of it, `features.flatten(1)`, with two
-# outputs. A layer that you don't want has weights of 0.
+# An open task, as in Table 7 of BERT's paper. An encoder is frozen, and you have the vector that *each* of its layers makes
+# of 120 labeled texts. Some layers know the label and others do not, and their vectors differ in scale; which is which is
+# secret, and differs from encoder to encoder. Return one linear layer on all of them, that is on `features.flatten(1)`,
+# with two outputs. For layers that you don't want to use, set its weights to 0.
 #
-# The grader measures the share of right labels on 4,000 new texts of the same encoder: all points from 86 % on, half of
-# them from 75 % on. Trained on everything as it is, one gets about 70 %.
+# The grader measures the accuracy on 4,000 new texts of the same encoder: all points from 86% on, half of them from 75%
+# on. A linear layer trained on all encoder layers as they are gets about 70%.
 #
-# How you find out is your choice. Hold some of the 120 back, and measure on these: single layers, pairs, all; more or less
-# weight decay; features brought to one scale. (Features have mean and variance, too: a column of scale 6 weighs more than
-# one of scale 1.) A few seconds are enough.
+# How you find out is your choice. Hold back some of the 120 texts, and measure on these: single layers, pairs, all; more
+# or less weight decay; features brought to one scale. (A column of scale 6 weighs more than one of scale 1.) A few
+# seconds of computing are enough.
 #
 # <details><summary>Hint 1: how to compare fairly?</summary>
 #
-# *Cross-validation*: part the texts into five, train on four parts, count what is right on the fifth, five times over.
+# *Cross-validation*: divide the texts into five parts, train on four, count what is right on the fifth, five times over.
 # </details>
 # <details><summary>Hint 2: a classifier without a loop</summary>
 #
-# Least squares on the targets −1 and 1, with decay λ: $w = (X^\top X + \lambda I)^{-1} X^\top y$ on centred
-# columns, `torch.linalg.solve`.
+# Least squares on the targets −1 and 1, with decay λ: $w = (X^\top X + \lambda I)^{-1} X^\top y$ on centered
+# columns, with `torch.linalg.solve`.
 # </details>
 # <details><summary>Hint 3: back into one layer</summary>
 #
@@ -570,13 +573,13 @@ def an_encoder(private):
     return knows, directions / directions.norm(dim=-1, keepdim=True)
 
 
-def labelled_texts(private, encoder, count):
+def labeled_texts(private, encoder, count):
     """What each layer says about `count` texts, and their labels."""
     knows, directions = encoder
     labels, features = private.randint(0, 2, count), private.randn(count, LAYERS, WIDTH)
     for layer in range(LAYERS):
         distance = abs(layer - knows)
-        strength = {0: 1.6, 1: 0.5}.get(distance, 0.0)             # its neighbours know a little
+        strength = {0: 1.6, 1: 0.5}.get(distance, 0.0)             # its neighbors know a little
         features[:, layer] += strength * (2 * labels - 1)[:, None] * directions[layer]
         features[:, layer] *= 1 + distance
     return features, labels
@@ -614,7 +617,7 @@ def pick_layer(features: Float[Tensor, "texts layers width"], labels: Int[Tensor
 
 # %% nbgrader={"grade_id": "check-pick-layer", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("pick-layer", operators=False) as show:
-    features, labels = show.private(lambda private: labelled_texts(private, an_encoder(private), 120))
+    features, labels = show.private(lambda private: labeled_texts(private, an_encoder(private), 120))
     show.weights(pick_layer(features, labels), "the probe")
 
 # %% tags=["mistakes"]
@@ -623,10 +626,10 @@ def on_new_texts(shown, private):
     probe = nn.Linear(LAYERS * WIDTH, 2)
     probe.load_state_dict(shown[0])
     encoder = an_encoder(private)
-    labelled_texts(private, encoder, 120)                          # those that the answer has seen
-    features, labels = labelled_texts(private, encoder, 4000)
+    labeled_texts(private, encoder, 120)                          # those that the answer has seen
+    features, labels = labeled_texts(private, encoder, 4000)
     right = float((probe(features.flatten(1)).argmax(dim=1) == labels).float().mean())
-    return 1 if right >= 0.86 else 0.5 if right >= 0.75 else 0, f"{right:.1%} of 4,000 new texts are labelled correctly."
+    return 1 if right >= 0.86 else 0.5 if right >= 0.75 else 0, f"{right:.1%} of 4,000 new texts are labeled correctly."
 
 
 def on_layers(chosen, turn=1):
@@ -644,9 +647,9 @@ def on_layers(chosen, turn=1):
 
 measured("pick-layer", on_new_texts)
 mistake("pick-layer", on_layers(slice(None)),
-        "All layers are taken as they are: with 144 numbers and 120 texts the probe learns the texts by heart.")
-mistake("pick-layer", on_layers([5]), "You take the last layer, unseen. It need not be the one that knows: measure.")
-mistake("pick-layer", on_layers([0]), "You take the first layer, unseen. It need not be the one that knows: measure.")
+        "You use all layers as they are: with 144 numbers for 120 texts the probe memorizes the texts.")
+mistake("pick-layer", on_layers([5]), "You use the last layer without measuring. It need not be the one that knows.")
+mistake("pick-layer", on_layers([0]), "You use the first layer without measuring. It need not be the one that knows.")
 mistake("pick-layer", lambda features, labels: nn.Linear(features[0].numel(), 2), "The probe is returned untrained.")
 
 
@@ -673,6 +676,258 @@ def trained_by_steps(features, labels):
 
 
 alternative("pick-layer", trained_by_steps)
+
+# %% [markdown]
+# ### Task 6 · Any number of choices   ●●●○○ · 11 minutes · 3 points
+#
+# The lesson's questions have four choices each, so `view(-1, 4)` sorts the scores. In other data sets one question has
+# two choices and the next has seven. A batch is still a list of rows, one per choice, question after question:
+# `counts` says how many rows each question has, and `scores` has one score per row. `right` is the number of the right
+# choice *within its question*, counted from 0, or −100 where nobody knows it.
+#
+# Return
+#
+# - the loss: for each question a softmax over its own choices, then the cross-entropy, and the mean over all questions
+#   whose answer is known (there is at least one);
+# - the choice that the model picks in each question, a list of ints counted from 0, also where the answer is unknown.
+#
+# With `scores` = (2, 0, 1, 1, 1), `counts` = [2, 3] and `right` = [0, 2] the two losses are 0.127 and 1.099, so the loss
+# is 0.613. Scores may be as large as 500. (In the second question all scores are equal; if so, return any of them. The
+# checks have no such ties.)
+#
+# <details><summary>Hint 1: question by question</summary>
+#
+# `scores.split(counts)` cuts the scores into one tensor per question.
+# </details>
+# <details><summary>Hint 2: large scores</summary>
+#
+# `exp(500)` is infinity. `log_softmax` subtracts the largest score first.
+# </details>
+# <details><summary>Hint 3: the mean</summary>
+#
+# Divide by the number of questions with a known answer, not by the number of rows.
+# </details>
+
+# %% nbgrader={"grade_id": "any-choices", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def choose(scores: Float[Tensor, "rows"], counts: list[int], right: list[int]) -> tuple[Float[Tensor, ""], list[int]]:
+    """The loss, and the choice that is picked in each question."""
+    ### BEGIN SOLUTION
+    questions = scores.split(counts)                               # (choices,) each
+    losses = [-own.log_softmax(dim=0)[answer] for own, answer in zip(questions, right) if answer != -100]
+    return torch.stack(losses).mean(), [int(own.argmax()) for own in questions]
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-any-choices", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("any-choices") as show:
+    def batch(size, unknown=()):
+        counts = [2, *show.randint(2, 8, size - 2).tolist(), 7]
+        right = [show.random_size(0, count - 1) for count in counts]
+        return 2 * show.randn(sum(counts)), counts, [-100 if i in unknown else r for i, r in enumerate(right)]
+
+    for size in (3, 6):
+        show(choose(*batch(size)), f"{size} questions, 2 to 7 choices each")
+    scores, counts, right = batch(5, unknown=(1, 3))
+    show(choose(scores, counts, right), "five questions, two without a known answer")
+    show(choose(100 * scores, counts, right), "the same, with large scores")
+    show(choose(show.randn(4), [4], [3]), "one question")
+
+# %% tags=["mistakes"]
+def chosen(log_p=lambda own, scores: own.log_softmax(dim=0), total=lambda losses, rows, questions: sum(losses) / len(losses),
+           pick=lambda own, first: int(own.argmax()), index=lambda answer, count: answer, known=lambda answer: answer != -100,
+           picked=lambda answer: True):
+    """The function with one part exchanged."""
+    def answer(scores, counts, right):
+        losses, picks, first = [], [], 0
+        for own, r in zip(scores.split(counts), right):
+            if known(r):
+                losses.append(-log_p(own, scores)[index(r, len(own))])
+            if picked(r):
+                picks.append(pick(own, first))
+            first += len(own)
+        return torch.as_tensor(total(losses, first, len(counts))), picks
+    return answer
+
+
+def of_rows(scores, counts, right):
+    starts = [sum(counts[:i]) for i in range(len(counts))]
+    target = torch.zeros(len(scores))
+    for start, r, count in zip(starts, right, counts):
+        if r != -100:
+            target[start + r] = 1.0
+    asked = torch.tensor([r != -100 for r, count in zip(right, counts) for _ in range(count)])
+    return nn.functional.binary_cross_entropy_with_logits(scores[asked], target[asked]), choose(scores, counts, right)[1]
+
+
+mistake("any-choices", chosen(lambda own, scores: own - scores.logsumexp(dim=0)),
+        "The softmax runs over the whole batch. The choices of one question compete with each other, not with those of "
+        "other questions.")
+mistake("any-choices", of_rows,
+        "Each row is judged by itself, as right or wrong. The choices of a question compete: one softmax over all of them.")
+mistake("any-choices", chosen(lambda own, scores: own.softmax(dim=0)),
+        "These are probabilities. The loss is minus the *logarithm* of the right choice's.")
+mistake("any-choices", chosen(lambda own, scores: own),
+        "These are scores. Make log-probabilities of them first: `log_softmax` over the question's choices.")
+mistake("any-choices", chosen(lambda own, scores: (own.exp() / own.exp().sum()).log()),
+        "With large scores the exponential is infinite. Use `log_softmax`, which subtracts the largest score first.")
+mistake("any-choices", chosen(total=lambda losses, rows, questions: sum(losses)),
+        "The losses are added up. Take their mean.")
+mistake("any-choices", chosen(total=lambda losses, rows, questions: sum(losses) / rows),
+        "You divide by the number of rows. Then a question with many choices counts less: divide by the number of questions.")
+mistake("any-choices", chosen(total=lambda losses, rows, questions: sum(losses) / questions),
+        "You divide by the number of all questions. Only those with a known answer are in the sum.")
+mistake("any-choices", chosen(index=lambda answer, count: max(answer, 0), known=lambda answer: True),
+        "Where the answer is −100, nobody knows it. Such a question is not in the loss; yours counts choice 0 as right.")
+mistake("any-choices", chosen(index=lambda answer, count: answer if answer >= 0 else count - 1, known=lambda answer: True),
+        "Where the answer is −100, nobody knows it. Such a question is not in the loss; yours counts the last choice as right.")
+mistake("any-choices", chosen(index=lambda answer, count: (answer + 1) % count),
+        "The right choice is counted from 0. You read the one after it.")
+mistake("any-choices", chosen(total=lambda losses, rows, questions: -sum(losses) / len(losses)),
+        "The sign is wrong: a loss is *minus* the log-probability.")
+mistake("any-choices", chosen(pick=lambda own, first: first + int(own.argmax())),
+        "The picks count through the whole batch. Count from 0 within each question.")
+mistake("any-choices", chosen(pick=lambda own, first: int(own.argmin())),
+        "You pick the choice with the *lowest* score. The highest wins.")
+mistake("any-choices", chosen(picked=lambda answer: answer != -100),
+        "Questions without a known answer have no pick. A model has to choose there as well.")
+
+
+def padded(scores, counts, right):
+    table = torch.full((len(counts), max(counts)), float("-inf"))
+    table[torch.arange(max(counts)) < torch.tensor(counts)[:, None]] = scores
+    return nn.functional.cross_entropy(table, torch.tensor(right), ignore_index=-100), table.argmax(dim=1).tolist()
+
+
+alternative("any-choices", padded)
+alternative("any-choices", chosen())
+
+# %% [markdown]
+# ### Task 7 · Investigate: do both say the same?   ●●●●○ · 15 minutes · 3 points
+#
+# In the lesson a rule beat the fine-tuned head on sentence pairs. What should a head compute? Here an encoder is frozen,
+# and each sentence has been read once, by itself: 20 numbers. Some of them hold the meaning, others are louder and hold
+# the style; which ones is secret, and differs from check to check. For 200 pairs `u`, `v` people have said whether both
+# mean the same (1) or not (0). Return a score for each new pair, `new_u` and `new_v`: above 0 where you think that both
+# mean the same.
+#
+# The grader measures the share of right answers on 500 new pairs: all points from 88% on, half of them from 72% on.
+# Two simple ways fall short: a linear layer on `u` and `v` side by side gets 50%, and the cosine with the best threshold
+# about 60%. Think why (hint 1 has the answer), then compute something that a linear layer can use.
+#
+# <details><summary>Hint 1: why does a linear layer on both fail?</summary>
+#
+# Its score is a sum of what `u` says and what `v` says. Neither alone says anything about whether they *agree*.
+# </details>
+# <details><summary>Hint 2: what says whether they agree?</summary>
+#
+# For each of the 20 numbers the difference of both, without its sign. (The product is another way.) Sentence-BERT
+# (lesson 14) was trained with a linear layer on `u`, `v` and such differences.
+# </details>
+# <details><summary>Hint 3: a classifier without a loop</summary>
+#
+# Task 5's second hint: least squares on the targets −1 and 1, on centered features.
+# </details>
+
+# %%
+MEANING, STYLE = 6, 14
+
+
+def sentence_pairs(private):
+    """A secret: 700 pairs, (pair, 20) each, and whether both mean the same, (pair,)."""
+    order = private.permutation(MEANING + STYLE)
+    same, shared = private.randint(0, 2, 700), private.randn(700, MEANING)
+    sides = []
+    for _ in range(2):
+        other = private.randn(700, MEANING)
+        meaning = torch.where(same[:, None] == 1, shared, other) + 0.3 * private.randn(700, MEANING)
+        sides.append(torch.cat([meaning, 2 * private.randn(700, STYLE)], dim=1)[:, order])
+    return *sides, same
+
+
+def given(u, v, labels):
+    """What the answer sees: 200 pairs with their labels, 500 without."""
+    return u[:200], v[:200], labels[:200], u[200:], v[200:]
+
+
+# %% nbgrader={"grade_id": "same-meaning", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def same_meaning(
+    u: Float[Tensor, "pair 20"],
+    v: Float[Tensor, "pair 20"],
+    labels: Int[Tensor, "pair"],
+    new_u: Float[Tensor, "new 20"],
+    new_v: Float[Tensor, "new 20"],
+) -> Float[Tensor, "new"]:
+    """A score for each new pair, above 0 where both mean the same."""
+    ### BEGIN SOLUTION
+    x, new = (u - v).abs(), (new_u - new_v).abs()                  # (pair, 20), (new, 20)
+    middle, y = x.mean(dim=0), 2.0 * labels - 1
+    x = x - middle
+    w = torch.linalg.solve(x.T @ x + 0.1 * len(x) * torch.eye(x.shape[1]), x.T @ (y - y.mean()))
+    return (new - middle) @ w + y.mean()
+    ### END SOLUTION
+
+# %% [markdown]
+# To see how far you are, run this in a cell of your own:
+#
+# ```python
+# from txgrade import Inputs
+#
+# u, v, labels = sentence_pairs(Inputs(1, "at home"))    # another number makes other pairs
+# ((same_meaning(*given(u, v, labels)) > 0) == (labels[200:] == 1)).float().mean()
+# ```
+
+# %% nbgrader={"grade_id": "check-same-meaning", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("same-meaning", operators=False) as show:
+    u, v, labels, new_u, new_v = show.private(lambda private: given(*sentence_pairs(private)))
+    show.weights({"scores": same_meaning(u, v, labels, new_u, new_v)}, "a score for each of 500 new pairs")
+
+# %% tags=["mistakes"]
+def on_new_pairs(shown, private):
+    scores, same = shown[0]["scores"], sentence_pairs(private)[2][200:]
+    if scores.shape != same.shape:
+        return 0, f"There should be one score per new pair, {len(same)} in one row; yours have the shape {tuple(scores.shape)}."
+    right = float(((scores > 0) == (same == 1)).float().mean())
+    return 1 if right >= 0.88 else 0.5 if right >= 0.72 else 0, f"{right:.1%} of 500 new pairs are judged correctly."
+
+
+def on_features(features, turn=1):
+    """Least squares on what `features` computes of a pair."""
+    def answer(u, v, labels, new_u, new_v):
+        x, new, y = features(u, v), features(new_u, new_v), 2.0 * labels - 1
+        middle = x.mean(dim=0)
+        w = torch.linalg.solve((x - middle).T @ (x - middle) + 0.1 * len(x) * torch.eye(x.shape[1]), (x - middle).T @ (y - y.mean()))
+        return turn * ((new - middle) @ w + y.mean())
+    return answer
+
+
+measured("same-meaning", on_new_pairs)
+forbid("same-meaning", ("sentence_pairs", "Inputs"))
+mistake("same-meaning", on_features(lambda u, v: torch.cat([u, v], dim=-1)),
+        "A linear layer on both vectors side by side adds up what each says alone. It can't tell whether they agree.")
+mistake("same-meaning", on_features(lambda u, v: u - v),
+        "The difference with its sign is as often positive as negative, for equal meanings and for others. Take its size.")
+mistake("same-meaning", on_features(lambda u, v: nn.functional.cosine_similarity(u, v, dim=-1)[:, None]),
+        "The cosine adds up all 20 numbers, and the loud ones decide it. Let the labels say which ones count.")
+mistake("same-meaning", on_features(lambda u, v: (u - v).abs(), turn=-1),
+        "The sign is wrong: a score above 0 says that both mean the same.")
+mistake("same-meaning", lambda u, v, labels, new_u, new_v: torch.zeros(len(new_u)), "Every pair has the score 0: nothing was learned.")
+
+
+def product_and_difference(u, v, labels, new_u, new_v):
+    def features(u, v):
+        return torch.cat([(u - v).abs(), u * v], dim=-1)
+
+    layer = nn.Linear(2 * u.shape[1], 1)
+    nn.init.zeros_(layer.weight), nn.init.zeros_(layer.bias)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.02, weight_decay=0.5)
+    for _ in range(200):
+        loss = nn.functional.binary_cross_entropy_with_logits(layer(features(u, v))[:, 0], labels.float())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return layer(features(new_u, new_v))[:, 0].detach()
+
+
+alternative("same-meaning", product_and_difference)
 
 # %%
 check.summary()

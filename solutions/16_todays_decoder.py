@@ -215,7 +215,7 @@ if NAME == "SwiGLU":
 # `repeat_interleave` and `repeat` would copy the whole cache for every token, so they are not allowed. (`expand` copies
 # nothing by itself, but the matrix product after it does; it is not allowed either.) Bring the *queries* into groups
 # instead. (`F.scaled_dot_product_attention` is not allowed either.) The check counts how many numbers the largest tensor
-# holds that you make: never more than the cache's keys.
+# holds that you make (the inputs do not count): never more than the cache's keys. `torch.einsum` is allowed.
 #
 # <details><summary>Hint 1: what shape do grouped queries have?</summary>
 #
@@ -331,8 +331,8 @@ alternative("grouped", lambda q, k, v: attend(q.view(len(q), k.shape[1], -1, q.s
 #
 # From the `config.json` of a Llama, count two things, without building it:
 #
-# - `llama_parameters`: all numbers that it learns. No biases; two gains a block and one at the end; the output matrix
-#   counts by itself unless `tie_word_embeddings`.
+# - `llama_parameters`: all numbers that it learns. No biases; two gain vectors of `hidden_size` a block, and one at the
+#   end; the output matrix counts by itself unless `tie_word_embeddings`.
 # - `cache_bytes`: what its cache holds for a batch of texts of `tokens` tokens each, at `bytes_each` bytes per number.
 #
 # The entries' names: `hidden_size` is $d_\text{model}$, `intermediate_size` is $d_\text{ff}$, `num_key_value_heads` is

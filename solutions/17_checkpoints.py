@@ -26,12 +26,13 @@ from txgrade import check
 # %% [markdown]
 # ### Task 1 · The first that differs   ●●○○○ · 10 minutes · 2 points
 #
-# Two models have read the same text. `mine` and `theirs` hold what each module put out, by name; `theirs` in the order in
-# which they finish. Return the first name of `theirs` whose tensors differ by more than `tolerance` in any entry, and
-# the largest difference, as a tuple of both. If none differs, return `None`.
+# Two models have read the same text. `mine` and `theirs` hold each module's output, by name; `theirs` in the order in
+# which the modules finish. Return the first name of `theirs` whose tensors differ by more than `tolerance` in any entry,
+# and the largest difference (a float), as a tuple. If none differs, return `None`.
 #
-# Three things go wrong in every port, so be ready for them: a name that `mine` lacks, and a tensor of another shape, differ
-# by `math.inf`. And a tensor with NaN in it differs, whatever the tolerance.
+# Three things go wrong in every port, so be ready for them. A name that `mine` lacks differs by `math.inf`, and so does a
+# tensor of another shape. And if `mine` has a NaN in a tensor, it differs whatever the tolerance: by NaN. (`theirs` has
+# no NaN. Names that only `mine` has do not matter.)
 #
 # <details><summary>Hint 1: the plain case</summary>
 #
@@ -149,17 +150,18 @@ CAP = variant(3, 4, 5)  # of task 2: where the logits of Wren are capped
 #
 # Below is a Llama in bare torch; it reads its weights from a dictionary. Your colleagues have published **Wren**, made of
 # parts that you have met in lesson 16. (Wren is our invention; its parts are those of Gemma 2, OLMo 2 and Qwen 3.) Its
-# `config.json` has the entries of `config` below, and its modeling file differs from Llama's in four places:
+# `config` has the same entries, its weights have the same names, with two more in each layer (`q_norm` and `k_norm`), and
+# its modeling file differs from Llama's in four places:
 #
 # 1. The token vectors are multiplied by $\sqrt{d_\text{model}}$ where they enter the stream. The output matrix is the
 #    embedding as it is.
 # 2. Queries and keys are normed, each head by itself, *before* they are rotated. The gains, of $d_k$ entries, are
-#    `q_norm` and `k_norm`.
-# 3. There is no norm in front of attention or feed-forward network. Instead, what each of them puts out is normed before
-#    it is added to the stream: by `attention_norm` and `feed_forward_norm`.
+#    `q_norm` and `k_norm`, the same for all heads, and ϵ is `config["eps"]` as in every norm.
+# 3. There is no norm in front of attention or feed-forward network. Instead, the output of each is normed before it is
+#    added to the stream: by `attention_norm` and `feed_forward_norm`. The last norm, in front of the output, stays.
 # 4. The logits are capped at {{CAP}}: $c \tanh(\text{logits} / c)$ with $c = {{CAP}}$.
 #
-# Write its logits. Run the cell with Llama first, and use what you like of it.
+# Return its logits. Run the cell with Llama first, and use any of its functions.
 #
 # <details><summary>Hint 1: where to begin</summary>
 #
@@ -334,7 +336,8 @@ alternative("port", ported())
 # A file was written for rotary *halves*: in each head, dimension $c$ turns together with dimension $c + d_k/2$. Your
 # code turns *neighbors*: $2c$ with $2c + 1$. Return the weights of one block, converted, so that your code gives the
 # same scores. The dictionary has the keys `"q_proj"`, `"k_proj"`, `"v_proj"` and `"o_proj"`; queries have `heads`
-# heads, keys and values `kv_heads`. Leave the dictionary that you were given as it is.
+# heads, keys and values `kv_heads`. The result has all four keys, also those of matrices that need no change. Leave the
+# dictionary that you were given as it is.
 #
 # <details><summary>Hint 1: what has to move?</summary>
 #
@@ -479,7 +482,7 @@ def loss_without(block: int | None, characters: int = 40_000) -> float:
 # have only ever seen what block 0 makes of the embeddings. The last is missed least.
 #
 # My question: do the blocks need their order? Exchanging 0 and 1 gives 8.10, as bad as losing block 0. Exchanging 1 and 2
-# gives 4.84, 2 and 3 gives 4.92, 1 and 3 gives 5.12. So neighbours among the later ones can nearly stand for each other:
+# gives 4.84, 2 and 3 gives 4.92, 1 and 3 gives 5.12. So neighbors among the later ones can nearly replace each other:
 # each adds its correction to the stream, and it matters little which comes first. But 1 and 2 are needed: leaving either
 # out costs more than exchanging them.
 # <!-- END SOLUTION -->

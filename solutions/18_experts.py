@@ -24,9 +24,9 @@ from txgrade import check
 # %% [markdown]
 # ### Task 1 · Gates from scores   ●●○○○ · 7 minutes · 2 points
 #
-# The router has given each token a score for each expert. Return a whole row of gates for each token: 0 where the
-# expert is not among the token's `k` best, and at the chosen ones their probabilities, *renormalized* to sum to 1,
-# as in Mixtral.
+# The router has given each token a score for each expert. Return a whole row of gates for each token, with a number for
+# every expert: 0 where the expert is not among the token's `k` best, and for the chosen ones their probabilities,
+# *renormalized* to sum to 1, as in Mixtral. (The same rule for `k = 1`: the one gate is then 1.)
 #
 # <details><summary>Hint 1: which ones are chosen?</summary>
 #
@@ -44,7 +44,7 @@ from txgrade import check
 
 # %% nbgrader={"grade_id": "gates", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def gates(scores: Float[Tensor, "tokens experts"], k: int) -> Float[Tensor, "tokens experts"]:
-    """Each token's weights for all experts: 0 but for its k best, whose probabilities are made to add up to 1."""
+    """Each token's gates for all experts: 0 except for its k best, whose probabilities are rescaled to sum to 1."""
     ### BEGIN SOLUTION
     best, chosen = scores.topk(k)                                  # (tokens, k)
     return torch.zeros_like(scores).scatter(-1, chosen, best.softmax(dim=-1))
@@ -90,21 +90,22 @@ def over_tokens(scores, k):
 
 
 mistake("gates", lambda scores, k: chosen_only(scores.softmax(-1), scores, k),
-        "These are the plain probabilities: a row adds up to less than 1. Divide by the sum over the *chosen* experts.")
+        "These are the plain probabilities: a row sums to less than 1. Divide by the sum over the *chosen* experts.")
 mistake("gates", lambda scores, k: scores.softmax(-1),
-        "Every expert has a gate here, so every expert would be computed. Keep the k best only; the others get 0.")
+        "Every expert has a gate here, so every expert would be computed. Keep only the k best; the others get 0.")
 mistake("gates", lambda scores, k: chosen_only(torch.ones_like(scores) / k, scores, k),
         "All chosen experts have the same gate, 1/k. Then the router's probabilities, and its gradient, are lost.")
 mistake("gates", masked_with_zero,
-        "The others' *scores* are set to 0, and then comes the softmax. But exp(0) = 1: they get a share. Take the softmax "
-        "over the chosen scores only (or set the others to −∞).")
+        "You set the other experts' *scores* to 0 before the softmax. But exp(0) = 1, so they still get a weight. Take the "
+        "softmax over the chosen scores only (or set the others to −∞).")
 mistake("gates", lambda scores, k: chosen_only(scores, scores, k) / chosen_only(scores, scores, k).sum(-1, keepdim=True),
-        "The raw scores are divided by their sum. Scores can be negative: make probabilities of them first, by softmax.")
+        "The raw scores are divided by their sum. Scores can be negative: turn them into probabilities first, with softmax.")
 mistake("gates", lowest, "These are the k *worst* experts.")
 mistake("gates", over_tokens,
-        "The softmax runs over the tokens. Each token has its own gates: the last axis, its experts.")
+        "The softmax runs over the tokens. Each token has gates of its own: take it over the last axis, the experts.")
 mistake("gates", lambda scores, k: scores.topk(k).values.softmax(-1),
-        "The numbers are right, but their place is lost. Return a whole row, with each gate where its expert stands.")
+        "The numbers are right, but it is no longer clear whose they are. Return a whole row, with each gate in its expert's "
+        "column.")
 alternative("gates", by_hand)
 alternative("gates", lambda scores, k: scores.masked_fill(scores < scores.topk(k).values[:, -1:], -torch.inf).softmax(-1))
 
@@ -121,8 +122,9 @@ K, LIKELIEST = variant((1, "likeliest expert"), (2, "two likeliest experts"), (3
 #
 # $$N \sum_{i=1}^{N} f_i\, P_i$$
 #
-# with $f_i$ the fraction of the tokens that go to expert $i$, and $P_i$ the mean of the probabilities that the tokens give
-# to $i$. But some positions are padding: `real` is `False` there. Padding counts neither in $f$ nor in $P$.
+# with $f_i$ the fraction of the tokens that go to expert $i$ (so the $f_i$ sum to $k$), and $P_i$ the mean of the
+# probabilities that the tokens give to $i$. But some positions are padding: `real` is `False` there. Padding counts neither
+# in $f$ nor in $P$.
 #
 # <details><summary>Hint 1: start with the padding</summary>
 #
@@ -198,29 +200,29 @@ def detached(probabilities, real):
 
 
 mistake("balance", with_padding,
-        "Padding is counted, too. A batch of short texts would then send all its padding to one expert and look "
-        "unbalanced. Take the rows where `real` is True, first of all.")
+        "Padding is counted as well. A batch of short texts would then send all its padding to one expert and look "
+        "unbalanced. Begin by taking the rows where `real` is True.")
 mistake("balance", padding_set_to_zero,
-        "Padding's probabilities are set to 0, but its rows still take part: they choose the first of the experts, and the mean is over "
-        "all rows. Take the rows out: `probabilities[real]`.")
+        "You set the padding's probabilities to 0, but its rows still take part: they choose the first experts, and the mean is "
+        "over all rows. Take the rows out: `probabilities[real]`.")
 mistake("balance", padding_in_the_mean,
-        "Sums leave padding out, but the mean still divides by all rows. Divide by the number of *real* tokens.")
+        "The sums leave padding out, but the mean still divides by all rows. Divide by the number of *real* tokens.")
 mistake("balance", balance_with(shares, scale=lambda p: 1), "The factor N is missing: balanced, the loss should be {{K}}.")
 mistake("balance", lambda probabilities, real: with_padding(probabilities[:int(real.sum())], real[:int(real.sum())]),
-        "You cut the end off, as if padding always stood there. It may stand anywhere: `probabilities[real]`.")
+        "You cut off the end, but padding can be anywhere: `probabilities[real]`.")
 for f, P in ((lambda p: shares(p).mean(), lambda p: p.mean(0)), (shares, lambda p: p.mean())):
-    mistake("balance", balance_with(f, P), "f and P have one number for each *expert*. Take the mean over the tokens alone: `dim=0`.")
+    mistake("balance", balance_with(f, P), "f and P have one number for each *expert*. Take the mean over the tokens only: `dim=0`.")
 mistake("balance", balance_with(lambda p: choices(p).sum()),
-        "`one_hot` adds up over everything. Add up over a token's choices alone, `dim=1`, then take the mean over the tokens.")
+        "You sum `one_hot` over everything. Sum over a token's choices only, `dim=1`, then take the mean over the tokens.")
 mistake("balance", balance_with(lambda p: p.mean(0)),
         "This is N · Σ P². The value may look similar, but what counts is where tokens really *go*: one factor is f.")
 mistake("balance", balance_with(shares, P=lambda p: shares(p) + 0 * p.mean(0)),
         "This is N · Σ f². f is counted, so its gradient is 0: the router would learn nothing. One factor is P.")
 mistake("balance", balance_with(lambda p: shares(p) * len(p)),
-        "f or P is a sum over the tokens. Both are *means*: divide by how many real tokens there are.")
-mistake("balance", balance_with(lambda p: 1), "f is missing: the probabilities' means alone always add up to 1.")
+        "f or P is a sum over the tokens. Both are *means*: divide by the number of real tokens.")
+mistake("balance", balance_with(lambda p: 1), "f is missing: the mean probabilities alone always sum to 1.")
 mistake("balance", detached,
-        "The value is right, but P is cut off from its gradient. P is the only way by which the router can learn.")
+        "The value is right, but P passes no gradient. It is the only path by which the router can learn.")
 
 
 def by_counting(probabilities, real):
@@ -236,9 +238,9 @@ alternative("balance", lambda probabilities, real: (
 # %% [markdown]
 # ### Task 3 · First come, first served   ●●●○○ · 10 minutes · 3 points
 #
-# One expert per token. Each expert takes as many tokens as there is room for, in the order of the text; latecomers
-# are dropped. The room is $\lceil \text{factor} \cdot \text{tokens} / \text{experts} \rceil$. Return a mask that is
-# `True` where the token is **dropped**.
+# One expert per token. Each expert takes tokens in the order of the text until its room is full; latecomers are dropped.
+# Every expert has the same room, $\lceil \text{factor} \cdot \text{tokens} / \text{experts} \rceil$ tokens. Return a mask
+# that is `True` where the token is **dropped**.
 #
 # <details><summary>Hint 1: round which way?</summary>
 #
@@ -256,7 +258,7 @@ alternative("balance", lambda probabilities, real: (
 
 # %% nbgrader={"grade_id": "dropped", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def dropped(chosen: Int[Tensor, "tokens"], experts: int, factor: float) -> Bool[Tensor, "tokens"]:
-    """True for each token that finds its expert full."""
+    """True for each token whose expert is already full."""
     ### BEGIN SOLUTION
     room = math.ceil(factor * len(chosen) / experts)
     queue = F.one_hot(chosen, experts).cumsum(dim=0)               # (tokens, experts): how many asked so far
@@ -269,7 +271,7 @@ with check("dropped") as show:
     chosen = show.randint(0, 4, 16)
     show(dropped(chosen, 4, 1.0), "16 tokens, 4 experts, factor 1")
     show(dropped(chosen, 5, 0.5), "the same with 5 experts, of which one is never asked; factor 0.5")
-    show(dropped(torch.tensor([2, 2, 0, 2, 1, 2, 2, 0, 2, 2]), 4, 1.25), "one expert that all want, factor 1.25")
+    show(dropped(torch.tensor([2, 2, 0, 2, 1, 2, 2, 0, 2, 2]), 4, 1.25), "one expert that most want, factor 1.25")
     tokens, experts = show.random_size(17, 30), show.random_size(2, 6)
     show(dropped(show.randint(0, experts, tokens), experts, 0.75), f"{tokens} tokens, {experts} experts, factor 0.75")
     show(dropped(show.randint(0, 3, 30), 3, 3.0), "room for all")
@@ -282,7 +284,7 @@ from txgrade import equivalent
 equivalent("dropped", "queue.gather(1, chosen[:, None])[:, 0] → queue.gather(1, chosen[:, None])[:, -1]",
            "`gather` gives a single column here: the first is the last.")
 equivalent("dropped", "F.one_hot(chosen, experts) → F.one_hot(chosen)",
-           "Without `experts` the columns end with the last expert that is asked. No other column is looked up.")
+           "Without `experts` the columns end with the last expert that is asked for. No other column is read.")
 
 
 def served(chosen, room, order=None):
@@ -310,13 +312,13 @@ mistake("dropped", lambda chosen, experts, factor: served(
         "The queue is served from the end: the *first* tokens are dropped. Count from the front.")
 mistake("dropped", lambda chosen, experts, factor: torch.arange(1, len(chosen) + 1) > math.ceil(
             factor * len(chosen) / experts),
-        "There is one queue for all experts. Each expert has a queue of its own: count only the tokens that ask for it.")
+        "There is one queue for all experts. Give each expert its own: count only the tokens that ask for it.")
 mistake("dropped", lambda chosen, experts, factor: torch.bincount(chosen, minlength=experts)[chosen] > math.ceil(
             factor * len(chosen) / experts),
-        "Where an expert is asked too often, *all* its tokens are dropped. The first ones still find room.")
+        "Where too many tokens ask for an expert, *all* of them are dropped. The first ones still find room.")
 mistake("dropped", lambda chosen, experts, factor: served(
             chosen, math.ceil(factor * len(chosen) / len(set(chosen.tolist())))),
-        "The room is shared among the experts that are asked. Divide by all experts: an idle one keeps its room.")
+        "The room is divided among the experts that are asked for. Divide by all experts: an idle one keeps its room.")
 mistake("dropped", lambda chosen, experts, factor: served(chosen, factor),
         "The room is only the factor. It is ⌈factor · tokens / experts⌉.")
 alternative("dropped", lambda chosen, experts, factor: served(chosen, math.ceil(factor * len(chosen) / experts)))
@@ -332,21 +334,21 @@ alternative("dropped", by_rank)
 # %% [markdown]
 # ### Task 4 · Dispatch and combine   ●●●●○ · 13 minutes · 4 points
 #
-# Run each expert on the tokens that chose it, and on no others, and bring the answers back, weighted. A token's choice
-# may be dropped: where `kept` is `False`, the expert must not see it, and adds nothing. The other weights are *not*
-# made to sum to 1 again.
+# Run each expert on the tokens that chose it, and on no others, and bring the answers back: a token's row is the sum of
+# its experts' answers, each times its weight. A token's choice may be dropped: where `kept` is `False`, the expert must
+# not see the token, and adds nothing. Don't rescale the other weights.
 #
 # An expert is a function from `(its tokens, d_model)` to the same shape. Call it with many tokens at once: once per
-# expert, or once per expert and choice. One that is left without a token is not called at all. We count calls, and the
-# rows that each expert has seen, so an answer that computes everything is caught.
+# expert, or once per expert and choice. Don't call an expert that has no tokens. We count the calls, and the rows that
+# each expert has seen, so an answer that computes everything is caught.
 #
-# <details><summary>Hint 1: who goes to expert i?</summary>
+# <details><summary>Hint 1: which tokens go to expert i?</summary>
 #
-# `((chosen == i) & kept).nonzero(as_tuple=True)` gives two lists: which token, and as which of its choices.
+# `((chosen == i) & kept).nonzero(as_tuple=True)` gives two lists: which token, and which of its choices this was.
 # </details>
 # <details><summary>Hint 2: which weight?</summary>
 #
-# `weights[token, choice]`, one number per row. `[:, None]` after it lets it multiply the expert's answer.
+# `weights[token, choice]`, one number per row. Add `[:, None]`, and it multiplies the rows of the expert's answer.
 # </details>
 # <details><summary>Hint 3: bringing the answers back</summary>
 #
@@ -361,7 +363,7 @@ def mixture(
     chosen: Int[Tensor, "tokens k"],
     kept: Bool[Tensor, "tokens k"],
 ) -> Float[Tensor, "tokens d_model"]:
-    """The weighted sum of what each token's experts say, where they had room for it."""
+    """The weighted sum of each token's experts' answers, where they had room for it."""
     ### BEGIN SOLUTION
     out = torch.zeros_like(tokens)
     for i, expert in enumerate(experts):
@@ -464,29 +466,29 @@ def one_by_one(tokens, experts, weights, chosen, kept):
 mistake("mixture", mixed(overwritten),
         "The second expert's answer *overwrites* the first's. A token has several experts: add, with `index_add`.")
 mistake("mixture", mixed(lambda out, token, weight, said: out.index_add(0, token, said)),
-        "The weights are missing: each answer counts fully. (And without them the router would get no gradient.)")
+        "The weights are missing: each answer counts in full. (And without them the router would get no gradient.)")
 mistake("mixture", mixed(lambda out, token, weight, said: out.index_add(0, token, weight * said),
                          ask=lambda chosen, kept, i: chosen == i),
-        "`kept` is not used: dropped tokens are computed and added all the same.")
+        "`kept` is not used: dropped tokens are computed and added anyway.")
 mistake("mixture", mixed(lambda out, token, weight, said: out.index_add(0, token, weight * said),
                          ask=lambda chosen, kept, i: (chosen == i) & ~kept),
         "`kept` is inverted: only the dropped ones are computed.")
 mistake("mixture", mixed(lambda out, token, weight, said: out.index_add(0, token, weight * said), ask=lambda chosen, kept, i: kept),
-        "Every expert gets every choice that is kept, whoever was chosen. Ask for `chosen == i`, too.")
+        "Every expert gets every choice that is kept, whichever expert was chosen. Ask for `chosen == i` as well.")
 mistake("mixture", everything,
-        "The numbers are right, but every expert has computed every token: all the work of a dense model. Gather first which "
-        "tokens want the expert.")
+        "The numbers are right, but every expert has computed every token: all the work of a dense model. First gather the "
+        "tokens that chose the expert.")
 mistake("mixture", dropped_at_full_price,
-        "The numbers are right, but the experts have seen the dropped tokens, too: their weight is set to 0 only "
-        "afterwards. There was no room for them: leave them out before the expert is called.")
+        "The numbers are right, but the experts have also seen the dropped tokens: their weight is set to 0 only "
+        "afterwards. There was no room for them: leave them out before you call the expert.")
 mistake("mixture", called_with_nothing,
         "An expert that no token chose is called with zero rows. Skip it.")
 mistake("mixture", one_by_one,
         "The numbers are right, but each expert is called once for each token. Give it all its tokens at once: one large "
         "matrix product is far faster than many small ones.")
 mistake("mixture", rescaled,
-        "The weights are made to add up to 1 again after the drop. A choice that was dropped is simply missing; the "
-        "residual connection makes up for it.")
+        "The weights are rescaled to sum to 1 after the drop. A dropped choice is simply missing; the residual connection "
+        "carries the token past.")
 mistake("mixture", weight_at_the_input,
         "The weight multiplies the expert's *input*. An expert is not linear, so that is something else. Weight its answer.")
 
@@ -525,12 +527,13 @@ alternative("mixture", with_masks)
 #
 # - attention with grouped queries: matrices for query and output, `d_model` × `d_model`, and for key and value,
 #   `d_model` × (`kv_heads` · `d_k`), where `d_k = d_model // heads`;
-# - a router, and `experts` SwiGLU networks (three matrices `d_model` × `d_ff` each), of which a token uses `top_k`;
-# - two RMS norms, a gain each.
+# - a router, `d_model` × `experts`, and `experts` SwiGLU networks (three matrices of `d_model` · `d_ff` numbers each), of
+#   which a token uses `top_k`;
+# - two RMS norms, each with a gain of `d_model` numbers.
 #
-# Around them: an embedding, `vocab` × `d_model`; one last RMS norm; an output matrix of its own, as large as the
-# embedding. No biases anywhere. Return two numbers: all parameters, and those that are *active* for one token. As in
-# the papers, the whole embedding, the router and all norms count as active.
+# Around them: an embedding, `vocab` × `d_model`; one last RMS norm; a separate output matrix, as large as the embedding.
+# No biases anywhere. Return two numbers: all parameters, and those that are *active* for one token. As in the papers, the
+# whole embedding, the router and all norms count as active.
 #
 # <details><summary>Hint 1: what differs between the two?</summary>
 #
@@ -538,7 +541,7 @@ alternative("mixture", with_masks)
 # </details>
 # <details><summary>Hint 2: is the router active?</summary>
 #
-# Yes, all of it. To know its best experts, a token asks for the scores of all: `d_model` · `experts`.
+# Yes, all of it. To find its best experts, a token needs the scores of all of them.
 # </details>
 # <details><summary>Hint 3: a number to try</summary>
 #
@@ -581,9 +584,9 @@ mistake("active", miscounted(active=lambda v, L, d, h, kv, f, N, k: -L * d * (N 
         "The router is active as a whole: a token needs the scores of *all* experts to know the best.")
 mistake("active", lambda v, L, d, h, kv, f, N, k: (
             count(v, L, d, h, kv, f, N, k)[0], count(v, L, d, h, kv, f, N, k)[0] * k // N),
-        "Active is not top_k / experts of everything. Attention, embeddings and norms are used by each token in full.")
+        "Active is not top_k / experts of everything. Each token uses attention, embeddings and norms in full.")
 mistake("active", lambda *sizes: (sizes[6] * count(*sizes[:6], 1, 1)[0], sizes[7] * count(*sizes[:6], 1, 1)[0]),
-        "Whole models are multiplied, as the name 8x7B suggests. Only the feed-forward networks come several times.")
+        "Whole models are multiplied, as the name 8x7B suggests. Only the feed-forward networks are multiplied.")
 mistake("active", miscounted(lambda v, L, d, h, kv, f, N, k: -L * N * d * f, lambda v, L, d, h, kv, f, N, k: L * (N - k) * d * f),
         "An expert has three matrices, not two: SwiGLU has a gate.")
 mistake("active", miscounted(both=lambda v, L, d, h, kv, f, N, k: -v * d),
@@ -591,7 +594,7 @@ mistake("active", miscounted(both=lambda v, L, d, h, kv, f, N, k: -v * d),
 mistake("active", miscounted(both=lambda v, L, d, h, kv, f, N, k: -d), "The last norm is missing.")
 mistake("active", miscounted(both=lambda v, L, d, h, kv, f, N, k: -L * d), "Each block has *two* norms.")
 mistake("active", miscounted(both=lambda v, L, d, h, kv, f, N, k: 2 * L * d + d),
-        "RMS norms have a gain only, no bias: d_model numbers each.")
+        "RMS norms have only a gain, no bias: d_model numbers each.")
 def decoder(kv=lambda d, h, kv: kv * d // h, attention=lambda d, kv: 2 * d * d + 2 * d * kv, router=lambda d, N: d * N,
             norms=lambda d: 2 * d, network=lambda d, f: 3 * d * f, experts=lambda n: n, around=lambda v, d: 2 * v * d + d,
             layers=lambda L: L, wrong=(0, 1)):
@@ -606,28 +609,28 @@ def decoder(kv=lambda d, h, kv: kv * d // h, attention=lambda d, kv: 2 * d * d +
 mistake("active", decoder(kv=lambda d, h, kv: kv * d), "Keys and values are too wide: a head has d_model / heads entries, not d_model.")
 mistake("active", decoder(kv=lambda d, h, kv: d // h), "Keys and values are counted for one head. There are kv_heads of them.")
 for wrong in (lambda d, kv: 2 * d + 2 * d * kv, lambda d, kv: 2 * d * d + 2 * d, lambda d, kv: 2 * d * d + 2 * kv):
-    mistake("active", decoder(attention=wrong), "A matrix of attention is counted by one of its sides only: it holds rows · columns numbers.")
+    mistake("active", decoder(attention=wrong), "You count only one side of one of attention's matrices: it holds rows · columns numbers.")
 for wrong in (lambda d, kv: d * d + 2 * d * kv, lambda d, kv: 2 * d * d + d * kv):
     mistake("active", decoder(attention=wrong), "Attention has *four* matrices: for queries, keys, values and the output.")
 mistake("active", decoder(attention=lambda d, kv: 2 * d * d), "The matrices of keys and values are missing.")
 mistake("active", decoder(attention=lambda d, kv: 2 * d * kv), "The matrices of the queries and of the output are missing.")
 mistake("active", decoder(attention=lambda d, kv: 0), "Attention's four matrices are missing.")
 for wrong in (lambda d, N: d, lambda d, N: N):
-    mistake("active", decoder(router=wrong), "The router is a matrix: d_model · experts numbers, a score of each expert for each token.")
+    mistake("active", decoder(router=wrong), "The router is a matrix of d_model · experts numbers: it gives each token a score for each expert.")
 mistake("active", decoder(norms=lambda d: 0), "The norms of the blocks are missing: two in each.")
 mistake("active", decoder(norms=lambda d: 2), "A gain is a vector: d_model numbers, one for each entry.")
 for wrong in (lambda d, f: 3 * d, lambda d, f: 3 * f):
     mistake("active", decoder(network=wrong), "Each matrix of an expert holds d_model · d_ff numbers.")
 mistake("active", decoder(around=lambda v, d: d), "The embedding and the output matrix are missing.")
 for wrong in (lambda v, d: 2 * v + d, lambda v, d: 2 * d + d):
-    mistake("active", decoder(around=wrong), "The embedding is counted by one of its sides only: it holds vocab · d_model numbers.")
+    mistake("active", decoder(around=wrong), "You count only one side of the embedding: it holds vocab · d_model numbers.")
 for wrong, which in (((0,), "In the first number"), ((1,), "In the second number")):
-    mistake("active", decoder(around=lambda v, d: 0, wrong=wrong), f"{which} what stands around the blocks is missing.")
+    mistake("active", decoder(around=lambda v, d: 0, wrong=wrong), f"{which} the matrices around the blocks are missing.")
     mistake("active", decoder(layers=lambda L: 0, wrong=wrong), f"{which} the blocks are missing.")
-    mistake("active", decoder(layers=lambda L: 1, wrong=wrong), f"{which} one block is counted. There are `layers` of them.")
+    mistake("active", decoder(layers=lambda L: 1, wrong=wrong), f"{which} you count one block. There are `layers` of them.")
     mistake("active", decoder(experts=lambda n: 0, wrong=wrong), f"{which} the experts are missing.")
-    mistake("active", decoder(experts=lambda n: 1, wrong=wrong), f"{which} one expert is counted. In all there are `experts`, active are `top_k`.")
-mistake("active", lambda *sizes: count(*sizes)[::-1], "The two numbers are exchanged: first all, then the active ones.")
+    mistake("active", decoder(experts=lambda n: 1, wrong=wrong), f"{which} you count one expert. There are `experts` in all, and `top_k` are active.")
+mistake("active", lambda *sizes: count(*sizes)[::-1], "The two numbers are swapped: first all, then the active ones.")
 
 
 def summed_up(vocab, layers, d_model, heads, kv_heads, d_ff, experts, top_k):
@@ -642,14 +645,15 @@ alternative("active", summed_up)
 # ### Task 6 · Investigate: how much room does luck need?   ●●●●● · 20 minutes · 3 points
 #
 # Suppose that a router is perfectly fair: each token goes to one of $N$ experts by pure chance. Even then some experts
-# are asked more often than others, and with a capacity factor of 1 tokens are dropped.
+# are chosen more often than others, and with a capacity factor of 1 tokens are dropped.
 #
 # How large must the factor be so that fewer than 1% are dropped? Measure it for 64, 512 and 4,096 tokens, with 8
-# experts and with 64. Then find the rule: which *one* number, made of tokens and experts, decides? Say why in two or
-# three sentences, and what follows for a model that writes one token at a time.
+# experts and with 64. A few factors are enough, such as 1, 1.25, 1.5, 2 and 3; take the mean over 100 draws or more. Then
+# find the rule: which *one* number, made of tokens and experts, decides? Say why in two or three sentences, and what
+# follows for a model that writes one token at a time.
 #
-# Add cells below this one and measure there; here you may use all of `txlib`. Hand in what you found as text, with a table
-# of your numbers. A person reads it.
+# Add cells below this one and measure there; your `dropped` of task 3 will do, and you may use all of `txlib`. Hand in
+# your findings as text, with a table of your numbers. A person reads it.
 
 # %% [markdown] nbgrader={"grade_id": "room-for-luck", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
@@ -661,11 +665,10 @@ alternative("active", summed_up)
 # | 512 | 1.25 (0.1%) | 2 (0.1%; 1.7% at 1.5) |
 # | 4,096 | 1.25 (0.0%) | 1.25 (0.1%) |
 #
-# What decides is tokens per expert, $M/N$: 64 tokens with 8 experts behave as 512 with 64, and 512 with 8 as 4,096
-# with 64. An expert is asked
-# $M/N$ times on average, with a spread of about $\sqrt{M/N}$, so relative to its room the luck is $1/\sqrt{M/N}$. With
-# 64 per expert that is 13%, and a factor of 1.25 covers it; with one per expert it is 100%. A model that writes
-# one token at a time has far fewer tokens than experts: a fixed capacity makes no sense there, and nothing is dropped.
+# Tokens per expert, $M/N$, decides: 64 tokens with 8 experts behave like 512 with 64, and 512 with 8 like 4,096 with 64.
+# An expert is chosen $M/N$ times on average, with a spread of about $\sqrt{M/N}$. Relative to the mean the spread is
+# $1/\sqrt{M/N}$: 13% with 64 tokens per expert, which a factor of 1.25 covers, and 100% with one. A model that writes
+# one token at a time has far fewer tokens than experts. A fixed capacity makes no sense there: let it drop nothing.
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]

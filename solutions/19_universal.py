@@ -24,18 +24,18 @@ from txgrade import check
 # %% [markdown]
 # ### Task 1 · A stack with exits   ●●○○○ · 8 minutes · 2 points
 #
-# Not only loops can stop early. Give each layer of a *stack* its own output, and take the first answer that is
-# sure enough: an *early exit*. `logits` holds what each layer would answer. A text leaves the stack at the first layer
-# whose likeliest class has a probability of **at least** `threshold`; if none has, at the last layer. Return the class,
-# and the layer where the text leaves, counted from 1.
+# A stack can stop early as well. Give each of its layers an output, and take the first answer that is sure enough: an
+# *early exit*. `logits` holds each layer's answer for each text. A text leaves the stack at the first layer whose
+# likeliest class has a probability of **at least** `threshold`; if there is none, at the last layer. Return two tensors:
+# each text's class, as the layer where it leaves says, and that layer, counted from 1.
 #
 # <details><summary>Hint 1: sure of what?</summary>
 #
-# Of a probability: softmax over the classes, then the largest.
+# Sure means a high probability: take the softmax over the classes, then the largest.
 # </details>
 # <details><summary>Hint 2: the first layer where something is true</summary>
 #
-# `argmax` of zeros and ones gives the first one: `sure.int().argmax(dim=0)`.
+# `argmax` of zeros and ones gives the place of the first 1: `sure.int().argmax(dim=0)`.
 # </details>
 # <details><summary>Hint 3: and if none is?</summary>
 #
@@ -61,12 +61,12 @@ with check("exits") as show:
     growing = torch.linspace(0.3, 2, layers)[:, None, None]
     logits = 2 * growing * show.randn(layers, 12, classes)
     show(leave_early(logits, 0.8), f"{layers} layers, {classes} classes, threshold 0.8")
-    show(leave_early(0.1 * logits, 0.9), "nobody is sure")
+    show(leave_early(0.1 * logits, 0.9), "no layer is sure")
     show(leave_early(2 * show.randn(4, 4, 4), 0.6), "as many layers as texts and classes, threshold 0.6")
     show(leave_early(show.randn(1, 5, classes), 0.9), "a single layer")
     certain = show.randn(layers, 6, classes)                               # one layer of each text, not the last, is
     certain[show.randint(0, layers - 1, 6), torch.arange(6), show.randint(0, classes, 6)] += 200      # wholly sure: p = 1
-    show(leave_early(certain, 1.0), "threshold 1, which a layer of each text meets exactly")
+    show(leave_early(certain, 1.0), "threshold 1, which one layer of each text reaches exactly")
 
 # %% tags=["mistakes"]
 from txgrade import alternative, equivalent, forbid, mistake
@@ -103,19 +103,20 @@ def last_answer(logits, threshold):
 
 
 mistake("exits", exits_with(reached, last=False),
-        "Texts of which no layer is sure leave at the *first* layer: `argmax` of nothing but zeros is 0. The last layer "
+        "A text that no layer is sure of leaves at the *first* layer: `argmax` of nothing but zeros is 0. The last layer "
         "always answers.")
 mistake("exits", exits_with(reached, count=0), "Layers are counted from 1 here: the first one is 1.")
 mistake("exits", exits_with(reached, value=lambda logits: logits),
-        "The threshold is compared with the logits. Sure means a probability: softmax over the classes first.")
+        "You compare the threshold with the logits. It is a probability: take the softmax over the classes first.")
 mistake("exits", exits_with(reached, value=lambda logits: logits.softmax(1)),
-        "The softmax runs over the batch. A text's probabilities are those of its classes, the last axis.")
+        "The softmax runs over the batch. Take it over a text's classes, the last axis.")
 mistake("exits", exits_with(lambda best, threshold: best > threshold),
-        "A text that is exactly as sure as the threshold leaves, too: at least, not more than.")
+        "A text also leaves when its probability equals the threshold: at least, not more than.")
 mistake("exits", exits_with(lambda best, threshold: best <= threshold),
         "The comparison is the wrong way round: these are the first layers that are *not* sure.")
 mistake("exits", surest,
-        "This takes the *surest* layer. To know it, all layers must be computed; the first that is sure enough saves the rest.")
+        "This takes the *surest* layer, which you know only after computing them all. Take the first that is sure enough: it "
+        "saves the rest.")
 mistake("exits", last_answer, "The layers are right, but the classes are the last layer's. Take the answer of the layer where the text leaves.")
 
 
@@ -136,17 +137,19 @@ alternative("exits", layer_by_layer)
 # ### Task 2 · One decision for a whole text   ●●○○○ · 10 minutes · 3 points
 #
 # In the lesson each position halts by itself. Now a *text* halts as a whole: in each step its halting probability is
-# the **mean over its real positions**. Padding, where `real` is False, does not count. A text halts at the first step $N$ at
-# which its summed probabilities are **greater** than the threshold, or at the last step. Return $N$, from 1 on, and the
-# remainder $R = 1 -$ the sum *before* step $N$.
+# the **mean over its real positions**. Padding, where `real` is `False`, does not count; each text has at least one real
+# position. Add these means up, step by step. A text halts at the first step $N$ at which the sum is **greater** than the
+# threshold, or at the last step. Return each text's $N$, counted from 1, and its remainder $R = 1 -$ the sum *before*
+# step $N$.
 #
 # <details><summary>Hint 1: a mean without padding</summary>
 #
-# Multiply by `real[:, :, None]`, add up over the positions, and divide by how many are real.
+# Multiply by `real[:, :, None]`, sum over the positions, and divide by the number of real ones.
 # </details>
 # <details><summary>Hint 2: which step?</summary>
 #
-# Sums only grow. So N is 1 plus the number of steps after which the text is still running, and the last step is not asked.
+# Sums only grow. So N is 1 plus the number of steps after which the text is still running. Leave the last step out of that
+# count: it ends the text in any case.
 # </details>
 # <details><summary>Hint 3: the sum before step N</summary>
 #
@@ -171,10 +174,10 @@ with check("text-halts") as show:
     real = torch.stack([show.permutation(n) < size for size in (n, n - 1, n - 2, 2, n, 3)])
     p = show.rand(6, n, T) * torch.tensor([0.9, 0.3, 0.5, 0.7, 0.05, 0.4])[:, None, None]
     p = torch.where(real[..., None], p, 0.95)
-    show(halt_together(p, real, 0.99), "six texts, some with padding in any place")
+    show(halt_together(p, real, 0.99), "six texts, some with padding anywhere")
     show(halt_together(p, real, 0.25), "the same, threshold 0.25, which some reach at the first step")
-    show(halt_together(p[:, :, :1], real, 0.25), "the same, and there is one step only")
-    show(halt_together(torch.full((1, 2, 4), 0.25), torch.ones(1, 2, dtype=torch.bool), 0.5), "the sum meets the threshold exactly")
+    show(halt_together(p[:, :, :1], real, 0.25), "the same with only one step")
+    show(halt_together(torch.full((1, 2, 4), 0.25), torch.ones(1, 2, dtype=torch.bool), 0.5), "the sum equals the threshold exactly")
 
 # %% tags=["mistakes"]
 def together(mean=lambda p, real: (p * real[:, :, None]).sum(1) / real.sum(1, keepdim=True),
@@ -203,29 +206,31 @@ equivalent("text-halts", "F.pad(total, (1, 0)).gather(1, N[:, None] - 1)[:, 0] �
            "`gather` gives a single column here.")
 for sides in ("(1, 1)", "(1, 2)", "(1, -1)"):
     equivalent("text-halts", f"(1, 0) → {sides}",
-               "N - 1 is smaller than the number of steps: the last sum, and what stands behind it, is never read.")
+               "N - 1 is smaller than the number of steps: the last sum, and anything after it, is never read.")
 
 mistake("text-halts", together(mean=lambda p, real: p.sum(1) / real.sum(1, keepdim=True)),
-        "You divide by the number of real positions, but padding's probabilities are still in the sum.")
+        "You divide by the number of real positions, but the padding's probabilities are still in the sum.")
 mistake("text-halts", together(sums=lambda mean: mean.cumsum(0)),
         "The sums run over the texts. Each text adds up its own steps: the last axis.")
 mistake("text-halts", together(running=lambda total, threshold: total >= threshold),
-        "You count the steps at which a text has halted already. N is 1 plus the number of steps after which it still *runs*.")
+        "You count the steps at which a text has already halted. N is 1 plus the number of steps after which it is *still "
+        "running*.")
 mistake("text-halts", together(mean=lambda p, real: p.mean(1)),
-        "Padding is counted in the mean. A short text in a long batch would then halt when its padding says so.")
+        "Padding counts in the mean. A short text in a long batch would then halt when its padding says so.")
 mistake("text-halts", together(mean=lambda p, real: (p * real[:, :, None]).mean(1)),
-        "Padding is set to 0, but the mean still divides by all positions. Divide by how many are real.")
+        "Padding is set to 0, but the mean still divides by all positions. Divide by the number of real ones.")
 mistake("text-halts", together(mean=lambda p, real: (p * real[:, :, None]).sum(1)),
-        "The probabilities of the positions are added, so that a long text halts at once. Take their mean.")
+        "You add the probabilities of the positions, so a long text halts at once. Take their mean.")
 mistake("text-halts", together(running=lambda total, threshold: total < threshold),
-        "A text whose sum only *meets* the threshold runs on: it halts where the sum is greater.")
+        "A text whose sum only *equals* the threshold keeps running: it halts where the sum is greater.")
 mistake("text-halts", together(last=False),
-        "A text that never reaches the threshold gets one step more than there are. The last step ends it in any case.")
+        "A text that never reaches the threshold gets one step too many. The last step ends it in any case.")
 mistake("text-halts", together(count=0), "Steps are counted from 1.")
 mistake("text-halts", together(before=False),
         "The remainder leaves out step N's own probability: 1 minus the sum *before* it, so that all weights sum to 1.")
 mistake("text-halts", by_position(lambda N, real: (N * real).amax(1)),
-        "Each position halts by itself here, and the text with its slowest. Take the mean of the probabilities first, then sum.")
+        "Here each position halts by itself, and the text with its slowest one. Take the mean of the probabilities first, then "
+        "sum.")
 
 
 def step_by_step(p, real, threshold):
@@ -247,24 +252,25 @@ alternative("text-halts", step_by_step)
 # ### Task 3 · Halting as a lottery   ●●●○○ · 10 minutes · 2 points
 #
 # PonderNet (Banino et al. 2021) reads the halting unit in another way. $\lambda_t$ is the probability of halting at
-# step $t$ *if one has come so far*. So a position halts at exactly step $t$ with probability
+# step $t$ *if the position has not halted before*. So it halts at exactly step $t$ with probability
 #
 # $$q_t = \lambda_t \prod_{s < t} (1 - \lambda_s)$$
 #
 # and the last step gets all that is left, so that $q$ sums to 1. There is no threshold, and everything has a gradient:
-# the loss is the *expected* one, $\sum_t q_t\, L_t$. Return $q$, and the expected number of steps $\sum_t t\, q_t$.
+# the loss is the *expected* one, $\sum_t q_t\, L_t$. From `lam`, which holds $\lambda_1, \lambda_2, \dots$ of each
+# position, return $q$ and the expected number of steps $\sum_t t\, q_t$, with steps counted from 1.
 #
 # <details><summary>Hint 1: the product</summary>
 #
-# `(1 - lam).cumprod(dim=-1)` gives the probability of having come *past* step t. You need it one step earlier.
+# `(1 - lam).cumprod(dim=-1)` gives the probability of running on *after* step t. You need it one step earlier.
 # </details>
 # <details><summary>Hint 2: one step earlier</summary>
 #
-# Shift to the right and begin with 1: `F.pad(past[:, :-1], (1, 0), value=1.0)`.
+# Call that product `past`. Shift it to the right and begin with 1: `F.pad(past[:, :-1], (1, 0), value=1.0)`.
 # </details>
 # <details><summary>Hint 3: the last step</summary>
 #
-# There $\lambda$ counts as 1, whatever the unit says.
+# There $\lambda$ counts as 1, whatever `lam` says.
 # </details>
 
 # %% nbgrader={"grade_id": "lottery", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -320,11 +326,11 @@ def without_gradient(lam):
 mistake("lottery", chances(rest=False),
         "The chances sum to less than 1: the last step must take all that is left.")
 mistake("lottery", chances(come=lambda lam: (1 - lam).cumprod(-1)),
-        "The product runs up to step t itself. To halt *at* t one must have come past the steps before it only.")
+        "The product includes step t itself. To halt *at* t, a position must only have passed the steps before it.")
 mistake("lottery", chances(first=0), "The steps are counted from 0 in the expectation. The first step is 1.")
 mistake("lottery", as_act,
-        "This is the lesson's halting: probabilities added up to 1. Here λ is the chance of halting if one has come so far, so "
-        "the chances of *not* having halted are multiplied.")
+        "This is the lesson's halting: probabilities summed up to 1. Here λ is the chance of halting *if the position is still "
+        "running*, so multiply the chances of *not* having halted.")
 def expecting(q=lambda come, lam: come[:, :-1] * lam[:, :-1], come=lambda past: past.cumprod(-1), expect=lambda each: each.sum(-1)):
     """The lottery with another product or another sum."""
     def answer(lam):
@@ -335,15 +341,16 @@ def expecting(q=lambda come, lam: come[:, :-1] * lam[:, :-1], come=lambda past: 
 
 
 mistake("lottery", expecting(q=lambda come, lam: come[:, :-1]),
-        "These are the chances of having *come* to step t. To halt there, multiply by λ.")
+        "These are the chances of *reaching* step t. To halt there, multiply by λ.")
 mistake("lottery", expecting(q=lambda come, lam: lam[:, :-1]),
-        "λ is the chance of halting *if one has come so far*. Multiply by the chance of having come.")
+        "λ is the chance of halting *if the position is still running*. Multiply by the chance that it is.")
 mistake("lottery", expecting(come=lambda past: past.cumprod(0)),
         "The product runs over the batch. It runs over the steps before t: the last axis.")
 for expect in (lambda each: each.sum(-2), lambda each: each.sum()):
-    mistake("lottery", expecting(expect=expect), "Each row of λ has an expectation of its own: add up over its steps, the last axis.")
-mistake("lottery", normalised, "λ divided by its sum is a distribution, but another one: a late step needs all earlier ones to have been survived.")
-mistake("lottery", without_gradient, "The numbers are right, but the expectation is cut off from its gradient. The price of thinking must reach λ.")
+    mistake("lottery", expecting(expect=expect), "Each row of λ has an expectation of its own: sum over its steps, the last axis.")
+mistake("lottery", normalised, "λ divided by its sum is a distribution, but another one: to reach a late step, a position must not have halted at any "
+        "earlier one.")
+mistake("lottery", without_gradient, "The numbers are right, but the expectation passes no gradient. The price of thinking must reach λ.")
 
 
 def survivors(lam):
@@ -360,28 +367,29 @@ alternative("lottery", survivors)
 # %% [markdown]
 # ### Task 4 · Compute only what still runs   ●●●●○ · 14 minutes · 4 points
 #
-# The lesson's loop computes positions that have halted, and throws the result away. Do better. One text, `state` with a
+# The lesson's loop computes positions that have halted, and throws the result away. Do better, for one text: `state` has a
 # row per position. You are given
 #
 # - `step(rows, everything)`: the block. It takes the states of *some* positions, lets them attend to `everything`, the
 #   states of **all** positions, and returns new states for the rows;
-# - `done(rows)`: True for each row that has thought enough, asked of the **new** states.
+# - `done(rows)`: `True` for each row that has thought enough. Ask it about the **new** states.
 #
 # In each step, update the positions that are still running, and no others; all of them read the states from *before* the
-# step. A position that is done keeps its state, and can still be read. Stop when all are done, or after `most` steps.
-# Return the last states and how many steps each position took. We count the rows that `step` is given.
+# step. At first all are running. A position that is done keeps its state, and can still be read. Stop when all are done,
+# or after `most` steps. Return the last states, and how many steps each position took. Leave the tensor `state` that you
+# were given unchanged. We count the rows that `step` is given, and a call with zero rows is one too many.
 #
-# <details><summary>Hint 1: which run?</summary>
+# <details><summary>Hint 1: which ones are running?</summary>
 #
-# Keep `running`, a tensor of position numbers: `torch.arange(len(state))` at first.
+# Keep `running`, a tensor of position numbers. It begins as `torch.arange(len(state))`.
 # </details>
 # <details><summary>Hint 2: putting rows back</summary>
 #
 # `state = state.index_copy(0, running, new)` makes a new tensor with these rows replaced.
 # </details>
-# <details><summary>Hint 3: which are left?</summary>
+# <details><summary>Hint 3: which ones are left?</summary>
 #
-# `running = running[~done(new)]`. Stop when none is left: `step` is not called with zero rows.
+# `running = running[~done(new)]`. Stop when none is left.
 # </details>
 
 # %% nbgrader={"grade_id": "running-only", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -391,7 +399,7 @@ def think(
     done: Callable[[Tensor], Tensor],
     most: int,
 ) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]:
-    """The states after everybody has thought as long as needed, and the steps taken."""
+    """The states after each position has thought as long as it needs, and the steps taken."""
     ### BEGIN SOLUTION
     running, steps = torch.arange(len(state)), torch.zeros(len(state), dtype=torch.long)
     for _ in range(most):
@@ -421,15 +429,15 @@ with check("running-only") as show:
 
     d, n = 4, show.random_size(6, 9)
     start, weight = 0.6 * show.randn(n, d) * torch.linspace(0.2, 1.6, n)[:, None], 0.5 * show.randn(d, d)
-    for limit, most, case in ((1.1, 8, "at most 8 steps"), (5.0, 3, "nobody is ever done, at most 3 steps"),
-                              (0.0, 4, "everybody is done after one step"), (1.1, 1, "at most one step")):
+    for limit, most, case in ((1.1, 8, "at most 8 steps"), (5.0, 3, "no position is ever done, at most 3 steps"),
+                              (0.0, 4, "every position is done after one step"), (1.1, 1, "at most one step")):
         step, report = counted(weight)
         show(think(start, step, done_above(limit), most), case)
         show(report(), f"{case}: rows that step was given, call by call")
     show(start, "the states that you were given, afterwards")
 
 # %% tags=["mistakes"]
-equivalent("running-only", "break → continue", "Where nobody is left, further rounds do nothing.")
+equivalent("running-only", "break → continue", "When no position is left, further rounds do nothing.")
 
 
 def thinking(read=lambda state, running: state, put=None, ask=None):
@@ -507,18 +515,18 @@ def empty_calls(state, step, done, most):
 
 
 mistake("running-only", thinking(read=lambda state, running: state[running]),
-        "Those who are done can't be read any more. They have halted, not left: give `step` the states of all positions.")
+        "Positions that are done can no longer be read. They have halted, not left: give `step` the states of all positions.")
 mistake("running-only", everybody,
-        "The states are right, but `step` was given all positions each time. Give it the rows that are still running.")
+        "The states are right, but `step` was given all positions each time. Give it only the rows that are still running.")
 mistake("running-only", one_after_the_other,
-        "Positions are updated one after the other, and later ones read what earlier ones have just become. In one step all read "
-        "the states from before it.")
+        "Positions are updated one after the other, and later ones read the new states of earlier ones. Within a step, all must "
+        "read the states from before it.")
 mistake("running-only", never_halting,
-        "Nobody halts before everybody is done. Each position keeps its state from the moment when it is done itself.")
+        "No position halts before all are done. Each must keep its state from the moment it is done itself.")
 mistake("running-only", thinking(ask=lambda old, new: old),
-        "`done` is asked about the states before the step. Ask it about the new ones.")
+        "You ask `done` about the states before the step. Ask about the new ones.")
 mistake("running-only", empty_calls,
-        "`step` is called with zero rows when nobody is left. Stop the loop instead.")
+        "`step` is called with zero rows when no position is left. Stop the loop instead.")
 mistake("running-only", in_place,
         "The numbers are right, but the caller's own tensor is overwritten. Make a new one, with `index_copy` or a `clone`.")
 
@@ -543,19 +551,20 @@ BLOCK = variant(12, 8, 14, 16)  # of task 5: times d², the parameters of a bloc
 # %% [markdown]
 # ### Task 5 · Sizes with a loop inside   ●●●○○ · 10 minutes · 2 points
 #
-# A model of recurrent depth has `before` blocks, then `core` blocks that are looped `r` times, then `after` blocks. Each
-# block has ${{BLOCK}} d^2$ parameters. Around them is one embedding, `vocab` × `d`, also used as the output matrix. Count no
-# biases, norms or halting. Return three numbers:
+# A model of recurrent depth has `before` blocks, then `core` blocks that are looped `r` times (all of them, one after the
+# other, in each round), then `after` blocks. Each block has ${{BLOCK}} d^2$ parameters. Around them is one embedding,
+# `vocab` × `d`, which is also the output matrix. Count no biases, norms or halting. Return three numbers:
 #
 # 1. all parameters;
 # 2. operations per token: two for each use of a matrix's parameter. Reading the embedding is a look-up and costs none; the
-#    output matrix is used once. Leave the scores of attention out;
-# 3. blocks whose intermediate values are *kept* in training, if the backward pass goes through the last `k` rounds of the
-#    loop only (all of them, if `k` is larger than `r`), and through all blocks before and after.
+#    output matrix is used once. Leave out attention's scores;
+# 3. how many times a block's intermediate values are *kept* in training, if the backward pass goes through only the last
+#    `k` rounds of the loop (all of them, if `k` is larger than `r`), and through all blocks before and after. A block that
+#    is used in three of these rounds counts three times.
 #
 # <details><summary>Hint 1: what does r change?</summary>
 #
-# Not the parameters. It multiplies how often the core's are used.
+# Not the parameters. It multiplies how often the core's parameters are used.
 # </details>
 # <details><summary>Hint 2: the embedding</summary>
 #
@@ -568,7 +577,7 @@ BLOCK = variant(12, 8, 14, 16)  # of task 5: times d², the parameters of a bloc
 
 # %% nbgrader={"grade_id": "loop-sizes", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def sizes(vocab: int, d: int, before: int, core: int, after: int, r: int, k: int) -> tuple[int, int, int]:
-    """Parameters, operations per token, blocks kept for the backward pass."""
+    """Parameters, operations per token, and how many blocks' values are kept for the backward pass."""
     ### BEGIN SOLUTION
     block, embedding = BLOCK * d * d, vocab * d
     parameters = embedding + (before + core + after) * block
@@ -598,17 +607,17 @@ mistake("loop-sizes", sizes_with(parameters=lambda v, d, b, c, a, r, k: (r - 1) 
 mistake("loop-sizes", sizes_with(operations=lambda v, d, b, c, a, r, k: -2 * (r - 1) * c * BLOCK * d * d),
         "Operations count each parameter once, but the core's are used in every round.")
 mistake("loop-sizes", sizes_with(operations=lambda v, d, b, c, a, r, k: 2 * (r - 1) * (b + a) * BLOCK * d * d),
-        "All blocks are looped. Only the core is; those before and after are used once.")
+        "You loop all blocks. Only the core is looped; the blocks before and after are used once.")
 mistake("loop-sizes", sizes_with(parameters=lambda v, d, b, c, a, r, k: v * d),
         "Embedding and output are one and the same matrix: count it once.")
 mistake("loop-sizes", sizes_with(operations=lambda v, d, b, c, a, r, k: 2 * v * d),
-        "Reading an embedding is a look-up of a row, no product. Only the output matrix computes.")
+        "Reading an embedding looks up a row; nothing is multiplied. Only the output matrix computes.")
 mistake("loop-sizes", sizes_with(operations=lambda v, d, b, c, a, r, k: -2 * v * d), "The output matrix's operations are missing.")
 mistake("loop-sizes", sizes_with(operations=lambda *s: -sizes(*s)[1] // 2), "A multiplication and an addition: two operations for each use.")
 mistake("loop-sizes", sizes_with(kept=lambda v, d, b, c, a, r, k: (k - min(k, r)) * c),
-        "More rounds are kept than there are. With r smaller than k all r rounds are kept.")
+        "You keep more rounds than there are. If r is smaller than k, all r rounds are kept.")
 mistake("loop-sizes", sizes_with(kept=lambda v, d, b, c, a, r, k: (r - min(k, r)) * c),
-        "All rounds are kept. The backward pass goes through the last k only, and the others' values can be thrown away.")
+        "You keep all rounds. The backward pass goes through only the last k, so the other rounds' values can be thrown away.")
 mistake("loop-sizes", sizes_with(kept=lambda v, d, b, c, a, r, k: min(k, r) - min(k, r) * c),
         "A round keeps the values of each of its core blocks: multiply by `core`.")
 def looped(embedding=lambda v, d: v * d, block=lambda d: BLOCK * d * d, blocks=lambda number: number, around=1):
@@ -633,17 +642,17 @@ for number, name in enumerate(("parameters", "operations", "kept blocks")):
     for part, which in enumerate(("before the loop", "of the loop", "after the loop")):
         mistake("loop-sizes", without(number, part), f"The {name} leave out the blocks {which}.")
 for embedding in (lambda v, d: v, lambda v, d: d):
-    mistake("loop-sizes", looped(embedding=embedding), "The embedding is counted by one of its sides only: it holds vocab · d numbers.")
+    mistake("loop-sizes", looped(embedding=embedding), "You count only one side of the embedding: it holds vocab · d numbers.")
 mistake("loop-sizes", looped(block=lambda d: BLOCK * d), "A block has {{BLOCK}} · d² parameters, with the *square* of d.")
 mistake("loop-sizes", looped(around=0), "The embedding's parameters are missing.")
 mistake("loop-sizes", sizes_with(parameters=lambda v, d, b, c, a, r, k: -(b + c + a) * BLOCK * d * d),
         "The blocks' parameters are missing.")
 mistake("loop-sizes", sizes_with(parameters=lambda v, d, b, c, a, r, k: (1 - b - c - a) * BLOCK * d * d),
-        "One block's parameters are counted: multiply by how many blocks there are.")
+        "You count one block's parameters: multiply by the number of blocks.")
 mistake("loop-sizes", sizes_with(operations=lambda v, d, b, c, a, r, k: -2 * (b + r * c + a) * BLOCK * d * d),
         "The blocks' operations are missing.")
 mistake("loop-sizes", sizes_with(operations=lambda v, d, b, c, a, r, k: 2 * (1 - b - r * c - a) * BLOCK * d * d),
-        "The operations of one block are counted: multiply by how many blocks run.")
+        "You count the operations of one block: multiply by how many blocks run.")
 alternative("loop-sizes", lambda vocab, d, before, core, after, r, k: (
     vocab * d + BLOCK * d**2 * (before + core + after),
     2 * vocab * d + 2 * BLOCK * d**2 * (before + core * r + after),
@@ -652,15 +661,16 @@ alternative("loop-sizes", lambda vocab, d, before, core, after, r, k: (
 # %% [markdown]
 # ### Task 6 · Investigate: a loop that may run longer   ●●●●● · 23 minutes · 3 points
 #
-# In the lesson, a loop that was trained with six steps forgot its answers when it ran for sixteen. Geiping et al. train
+# In the lesson, a loop that was trained with six steps lost answers when it ran for ten. Geiping et al. train
 # with a *random* number of steps. Does that help here?
 #
 # Train a loop without a clock on the lesson's rumors in two ways: always with 6 steps, and with a number drawn from 4 to
-# 10 for each batch (set `model.body.steps` before each batch; a run takes about a minute). Use two seeds at least. Then
-# let each run for 4, 6, 10 and 16 steps, and measure its right answers at depths 0 to 5 and at depths 6 to 10. Say what
-# the random number buys and what it costs, and why, in two or three sentences.
+# 10 for each batch. (Give `fit` a loss that first sets `model.body.steps` and then returns `rumor_loss(model)`; a run
+# takes less than a minute.) Use at least two seeds. Then let each run for 4, 6, 10 and 16 steps (set `model.body.steps`
+# again), and measure the right answers with `by_depth`: the means over depths 0 to 5 and over depths 6 to 10. Say in
+# two or three sentences what the random number buys, what it costs, and why.
 #
-# Copy what you need from the lesson into new cells below this one; here you may use all of `txlib`. Hand in a
+# Copy the cells that you need from the lesson into new cells below this one; here you may use all of `txlib`. Hand in a
 # table of your numbers and your text. A person reads it.
 
 # %% [markdown] nbgrader={"grade_id": "longer", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
@@ -672,10 +682,10 @@ alternative("loop-sizes", lambda vocab, d, before, core, after, r, k: (
 # | always 6 | 90, 91 / 5, 5 | 100, 99 / 62, 70 | 86, 89 / 90, 89 | 21, 24 / 28, 37 |
 # | 4 to 10 | 95, 90 / 18, 10 | 98, 98 / 66, 59 | 97, 97 / 84, 86 | 61, 66 / 70, 71 |
 #
-# A random number buys patience: at ten steps shallow lines stay right (97 against 86 to 89), and at sixteen, more than
-# either has seen, about two thirds survive where the other loop keeps a quarter. It costs a little at six steps, which it
-# practiced in one batch of seven only, and a little at ten for deep lines. The reason: any of the states after step 4 may
-# be read out, so an answer that has been found must come out of the block as it went in, a fixed point. It is no perfect
+# A random number buys endurance: at ten steps shallow lines stay right (97 instead of 86 to 89), and at sixteen, more than
+# either has seen, about two thirds survive, where the other loop keeps a quarter. It costs a little at six steps, which
+# only one batch in seven practiced, and a little at ten for deep lines. The reason: any state from step 4 on may be read
+# out, so an answer that has been found must come out of the block as it went in, as a fixed point. It is not a perfect
 # one, or sixteen steps would do no harm. Two seeds agree in all large differences; the small ones may be chance.
 # <!-- END SOLUTION -->
 

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Exercise 22 · Music
 #
-# Seven tasks, 20 points, about 90 minutes. They belong to lesson [22 Music](../notebooks/22_music.ipynb). Run the cells
-# from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
+# Seven tasks, 20 points, about 90 minutes. They belong to lesson [22 Music](../notebooks/22_music.ipynb). Tasks 1, 3 and 4
+# are the *core*, about 30 minutes; the others are *more*. Run the cells from the top; fill in where it says *your turn*,
+# then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher. No check
 # looks at a clock; two of them look at the largest tensor that an answer makes.
@@ -24,12 +25,12 @@ from txgrade import check, cost
 # ### Tokens, and a way to make some
 #
 # The tokens are the lesson's: four for each step, soprano, alto, tenor, bass. A note that begins is its MIDI pitch less
-# `LOW` plus `FIRST`; `HOLD` goes on with a note, `REST` is silence. The checks make up music of their own with
-# `made_up`: nobody would sing it, but it keeps these rules.
+# `LOW` plus `FIRST`; `HOLD` goes on with a note, `REST` is silence. The checks make up music with
+# `made_up`: music that you would not sing, but it keeps these rules.
 
 # %%
 BEGIN, END, REST, HOLD, FIRST = range(5)
-LOW, HIGH = 36, 81                                                 # the deepest and the highest pitch
+LOW, HIGH = 36, 81                                                 # the lowest and the highest pitch
 V = FIRST + HIGH - LOW + 1                                         # how many tokens there are
 
 
@@ -94,7 +95,7 @@ with check("transpose") as show:
     show.call(transposed, tokens, -down, low - down, high - down, label=f"down by {down}: just fits")
     deep = tokens.clone()
     deep[3] = FIRST
-    show.call(transposed, deep, up, low - 20, high + 5, label=f"up by {up}; the bass begins on the deepest pitch")
+    show.call(transposed, deep, up, low - 20, high + 5, label=f"up by {up}; the bass begins on the lowest pitch")
     show.call(transposed, deep, up, low, high + 5, label=f"up by {up}, and still too low for the bass")
     show.call(transposed, tokens, up, low, high + torch.tensor([9, up, up, up - 1]), label=f"up by {up}: too high for the bass")
     show.call(transposed, tokens, up, low, high + torch.tensor([up - 1, 9, 9, 9]), label=f"up by {up}: too high for the soprano")
@@ -125,14 +126,14 @@ def moving(which=lambda t: t >= FIRST, per_voice=True, out=lambda p, low, high: 
 
 
 mistake("transpose", moving(which=lambda t: t >= 0),
-        "HOLD and REST are moved, too, and have become something else. Only tokens from FIRST on are pitches.")
+        "HOLD and REST are moved as well, and have become something else. Only tokens from FIRST on are pitches.")
 mistake("transpose", moving(which=lambda t: t != REST),
-        "HOLD is moved, too: a held note would become a new one, or silence. Only tokens from FIRST on are pitches.")
+        "HOLD is moved as well: a held note would become a new one, or silence. Only tokens from FIRST on are pitches.")
 mistake("transpose", moving(which=lambda t: t < FIRST),
         "HOLD and REST are moved, and the notes stay where they were: exchange the last two arguments of `torch.where`.")
 mistake("transpose", moving(which=lambda t: t < 0), "Nothing is moved: add `shift` to the tokens from FIRST on.")
 mistake("transpose", moving(which=lambda t: t > FIRST),
-        "The deepest pitch has the token FIRST itself. It is a note, too: `>=`.")
+        "The lowest pitch has the token FIRST itself. It is also a note: `>=`.")
 mistake("transpose", moving(out=lambda p, low, high: p < low), "Only the lower end of the ranges is checked.")
 mistake("transpose", moving(checked=False), "Nothing is refused. Raise a ValueError where a voice leaves its range.")
 mistake("transpose", moving(per_voice=False),
@@ -170,7 +171,7 @@ PAIRS = variant(2, 3, 4)  # of task 2: so many a lag needs
 # of a melody, higher or lower. What stays the same then are the *intervals*, the differences from one note to the next.
 #
 # Given the pitches of a melody, note by note, find the lag, from `least` on, at which most of its intervals are what they
-# were so many notes ago: the share, among the pairs of intervals that are so far apart. Return the lag and the share. If
+# were so many notes ago, as a fraction of the pairs of intervals that are so far apart. Return the lag and that fraction. If
 # several lags are equally good, take the smallest. A lag needs at least {{PAIRS:words}} pairs of intervals to count.
 #
 # <details><summary>Hint 1: intervals</summary>
@@ -179,7 +180,7 @@ PAIRS = variant(2, 3, 4)  # of task 2: so many a lag needs
 # </details>
 # <details><summary>Hint 2: pairs</summary>
 #
-# `intervals[lag:]` beside `intervals[:-lag]`; the mean of where they are equal.
+# Compare `intervals[lag:]` with `intervals[:-lag]`: the mean of where they are equal.
 # </details>
 # <details><summary>Hint 3: which lags?</summary>
 #
@@ -188,7 +189,7 @@ PAIRS = variant(2, 3, 4)  # of task 2: so many a lag needs
 
 # %% nbgrader={"grade_id": "lag", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def best_lag(melody: Int[Tensor, "notes"], least: int) -> tuple[int, float]:
-    """The lag at which most intervals come again, and their share."""
+    """The lag at which most intervals come again, and their fraction."""
     ### BEGIN SOLUTION
     interval = melody.diff()                                           # (notes - 1,)
     shares = {
@@ -240,15 +241,15 @@ mistake("lag", lagging(of=lambda m: m),
 mistake("lag", lagging(share=lambda a, lag: (a == a.roll(lag)).float().mean().item()),
         "`roll` lets the end of the melody run into its beginning. Compare `[lag:]` with `[:-lag]`.")
 mistake("lag", lagging(share=lambda a, lag: (a[lag:] == a[:-lag]).float().sum().item() / len(a)),
-        "You divide by all intervals. At a lag there are fewer pairs: the share is among those.")
-mistake("lag", lagging(share=lambda a, lag: (a[lag:] == a[:-lag]).sum().item()), "That is how many agree, not which share.")
+        "You divide by all intervals. At a lag there are fewer pairs: divide by those.")
+mistake("lag", lagging(share=lambda a, lag: (a[lag:] == a[:-lag]).sum().item()), "That is how many agree, not which fraction.")
 mistake("lag", lagging(best=lambda shares: max(reversed(list(shares)), key=shares.get)),
         "Among equally good lags you take the largest. Take the smallest.")
 mistake("lag", lagging(last=lambda n: n - PAIRS + 2),
         "The largest lag leaves too few pairs of intervals, which may agree by chance. A lag needs {{PAIRS:words}} pairs.")
 mistake("lag", lagging(last=lambda n: n - PAIRS),
         "You stop too early: a lag that leaves exactly {{PAIRS:words}} pairs of intervals counts as well.")
-mistake("lag", lambda melody, least: best_lag(melody, least + 1), "You start one too late: `least` itself is a lag, too.")
+mistake("lag", lambda melody, least: best_lag(melody, least + 1), "You start one too late: `least` itself is also a lag.")
 mistake("lag", lagging(of=lambda m: m.diff().abs()), "Up and down are different turns: keep the sign of the intervals.")
 mistake("lag", lagging(of=lambda m: m.diff() % 12), "An octave's jump is no repeated note: intervals are not taken modulo 12 here.")
 
@@ -275,7 +276,7 @@ alternative("lag", by_counting)
 #
 # $$p(b) = \frac{c(b) + \tau / V}{c + \tau} \qquad\qquad p(b \mid a) = \frac{c(a, b) + \tau\, p(b)}{c(a) + \tau}$$
 #
-# $c(b)$ counts the token among all $c$ tokens of the training sequence; $c(a, b)$ counts pairs of neighbours, and $c(a)$
+# $c(b)$ counts the token among all $c$ tokens of the training sequence; $c(a, b)$ counts pairs of neighbors, and $c(a)$
 # the pairs that begin with $a$. Return the nats per *note* of the test sequence: the sum of $-\ln p$ over *all* its
 # tokens, divided by its notes (tokens from `FIRST` on). Its first token has no token before it, and is guessed by $p(b)$.
 #
@@ -315,7 +316,7 @@ with check("markov") as show:
     deep = test.clone()
     deep[show.random_size(1, 3)] = FIRST
     show([nats_per_note(train, deep, 2.0), nats_per_note(train, test[:1], 2.0)],
-         "with the deepest pitch, which was never heard; a single note")
+         "with the lowest pitch, which was never heard; a single note")
 
 # %% tags=["mistakes"]
 def chained(per=lambda test: (test >= FIRST).sum(), first=True, coarse="counts", direction=1, log=torch.log,
@@ -370,7 +371,7 @@ mistake("markov", leaning(chain=lambda pairs, p, t: (pairs + t * p) / (pairs.sum
         "You divide by how often $b$ came. $c(a)$ counts the pairs that *begin* with $a$: add up along a row.")
 mistake("markov", leaning(total=lambda first, rest: first), "Only the first token is counted. Add what all the others cost.")
 mistake("markov", leaning(per=lambda test: 1), "That is what the whole sequence costs. Divide by its notes.")
-mistake("markov", leaning(per=lambda test: (test > FIRST).sum()), "The deepest pitch, the token FIRST itself, is a note, too.")
+mistake("markov", leaning(per=lambda test: (test > FIRST).sum()), "The lowest pitch, the token FIRST itself, is also a note.")
 mistake("markov", chained(per=lambda test: len(test)),
         "That is nats per *token*. Divide by the notes only: tokens from FIRST on.")
 mistake("markov", chained(per=lambda test: (test != HOLD).sum()), "RESTs are no notes: divide by the tokens from FIRST on.")
@@ -381,7 +382,7 @@ mistake("markov", chained(coarse="uniform"), "The chain leans on 1/V. It is to l
 mistake("markov", chained(uniform=lambda trust: trust),
         "p(b) gets τ for every token. It is τ in all, τ/V for each.")
 mistake("markov", lambda train, test, trust: nats_per_note(test, test, trust),
-        "You count in the test sequence itself. Whoever has seen the answers guesses well: count in the training sequence.")
+        "You count in the test sequence itself. It is easy to guess well if you have seen the answers: count in the training sequence.")
 
 
 def one_at_a_time(train, test, trust):
@@ -481,7 +482,7 @@ mistake("unskew", lambda weights, e: by_distance_of(weights) @ e.flip(1),
 mistake("unskew", lambda weights, e: F.pad(weights, (1, 0)).flatten(-2)[..., weights.shape[-1]:].unflatten(-1, weights.shape[-2:]) @ e,
         "That is the lesson's `skew`, which takes distances to keys. Here keys are to become distances: undo its steps in reverse.")
 mistake("unskew", lambda weights, e: weights.flip(-1) @ e,
-        "Turning the rows round is right for the last query only: in the others the nearest key does not stand at the end.")
+        "Reversing the rows is right for the last query only: in the others the nearest key is not at the end.")
 mistake("unskew", lambda weights, e: F.pad(weights.flatten(-2), (weights.shape[-1], 0)).unflatten(
             -1, (weights.shape[-1], weights.shape[-1] + 1))[..., :-1] @ e,
         "The wrong column is dropped. The padding is the first one.")
@@ -505,7 +506,7 @@ alternative("unskew", by_diagonals)
 #
 # In the lesson each distance between *tokens* has its vector: 1 ago, 2 ago, 3 ago … One could also say: what counts is how
 # many *steps* ago, and the four voices of a step share a vector. There are $n = 4T$ queries, `(heads, 4T, d)`, and
-# vectors for $T$ distances in steps, the farthest first, `(heads, T, d)`. Query $i$ stands in step $\lfloor i/4 \rfloor$.
+# vectors for $T$ distances in steps, the farthest first, `(heads, T, d)`. Query $i$ is in step $\lfloor i/4 \rfloor$.
 # Return
 #
 # $$\text{bias}_{ij} = q_i \cdot e_{\lfloor j/4 \rfloor - \lfloor i/4 \rfloor}$$
@@ -578,9 +579,9 @@ mistake("steps", pairs_of_vectors,
 mistake("steps", stepping(skewed=skew),
         "The keys of later steps hold left-overs from other rows. They are to be 0: `tril`, while rows and columns are steps.")
 mistake("steps", stepping(split=lambda b: b.unflatten(1, (4, -1)), back=lambda s: s.flatten(1, 2)),
-        "You split the queries as if all sopranos came first. Tokens stand step by step: `unflatten(1, (-1, 4))`.")
+        "You split the queries as if all sopranos came first. Tokens come step by step: `unflatten(1, (-1, 4))`.")
 mistake("steps", stepping(keys=lambda s: s.repeat(1, 1, 4)),
-        "`repeat` puts the whole row of steps four times in a row. The four keys of a step stand side by side: `repeat_interleave`.")
+        "`repeat` puts the whole row of steps four times in a row. The four keys of a step are side by side: `repeat_interleave`.")
 mistake("steps", stepping(skewed=lambda b: b.tril()),
         "The columns are still distances. They have to be skewed to keys.")
 mistake("steps", stepping(skewed=lambda b: skew(b.flip(-1)).tril()),
@@ -610,7 +611,7 @@ alternative("steps", step_by_step)
 # tokens so far, say which tokens may come next, as a tensor of `V` bools:
 #
 # - The soprano (tokens 0, 4, 8 …) sings the melody that is given: one token is allowed, `melody[step]`.
-# - Another voice may begin a note of its own range, `lowest[voice]` to `highest[voice]` (pitches, ends included), if it is
+# - Another voice may begin a note of its range, `lowest[voice]` to `highest[voice]` (pitches, ends included), if it is
 #   not above the pitch that the *next higher voice* has in this step. Where that voice is silent, its range alone counts.
 # - HOLD is allowed if the voice has a note to hold, and if that note is not above the next higher voice either.
 # - REST is always allowed to them (unlike in the lesson), BEGIN and END never.
@@ -684,7 +685,7 @@ with check("rules") as show:
          "the first step: the turns of soprano, alto and bass, which have no note yet")
     deep = [allowed_next(after(line, 3, note, note - 2, token, note - 9, HOLD, HOLD, HOLD), melody, lowest - torch.tensor([0, 0, 9, 9]), highest)
             for token in (FIRST, FIRST + show.random_size(1, 3))]
-    show(deep, "the bass's turn, the tenor is as deep as can be, or nearly; the bass's range begins below the deepest token")
+    show(deep, "the bass's turn, the tenor is as deep as can be, or nearly; the bass's range begins below the lowest token")
 
 # %% tags=["mistakes"]
 def ruled(soprano=True, crossing=True, through_hold=True, hold="full", rest=True, ends=0, ranges=lambda voice: voice,
@@ -719,16 +720,16 @@ def ruled(soprano=True, crossing=True, through_hold=True, hold="full", rest=True
 mistake("rules", ruled(soprano=False), "The soprano is given: at its turn the melody's token is the only one allowed.")
 mistake("rules", ruled(crossing=False), "Nothing keeps a voice below the next higher one.")
 mistake("rules", ruled(through_hold=False),
-        "A voice that holds has a pitch, too: go back over its HOLDs to the note that it began.")
+        "A voice that holds also has a pitch: go back over its HOLDs to the note that it began.")
 mistake("rules", ruled(hold="always"), "HOLD needs a note to hold: after a REST there is none.")
 mistake("rules", ruled(hold="own"),
-        "A held note can come to lie above the next higher voice, when that moves down. Then HOLD is forbidden, too.")
+        "A held note can end up above the next higher voice, when that moves down. Then HOLD is forbidden as well.")
 mistake("rules", ruled(rest=False), "REST is always allowed to the three lower voices.")
 mistake("rules", ruled(ends=1), "The ends of a range belong to it.")
 mistake("rules", ruled(high_end=False), "A voice stays in its own range also where the next higher voice is above it: take the lower of the two limits.")
 mistake("rules", ruled(low_end=False), "Nothing keeps a voice above the lowest pitch of its range.")
 mistake("rules", ruled(above_voice=lambda voice: voice), "You compare a voice with itself. The next higher voice is `voice - 1`.")
-mistake("rules", ruled(first=1), "The deepest pitch has the token FIRST itself. It is a note, too: `>=`.")
+mistake("rules", ruled(first=1), "The lowest pitch has the token FIRST itself. It is also a note: `>=`.")
 mistake("rules", ruled(above_voice=lambda voice: 0),
         "You compare with the soprano. It is the *next* higher voice that must not be crossed.")
 mistake("rules", ruled(after_rest=False), "A REST ends a note. A voice that rests has no pitch, and nothing to hold.")
@@ -754,18 +755,18 @@ alternative("rules", token_by_token)
 # %% [markdown]
 # ### Task 7 · Investigate: which distance tells most?   ●●●●● · 25 minutes · 3 points
 #
-# The lesson's tables look at the voice's own last pitch and at the place in the beat. Take these two (and the voice) as
+# The lesson's tables look at the voice's own last pitch and at the position in the beat. Take these two (and the voice) as
 # the context, and add one thing: the pitch that *sounded* so many tokens ago, counted from the token that is to be guessed.
 # Try 1, 2 and 3 tokens ago, several multiples of 4 up to 64, and 128, 256 and 384 (two, four and six bars). Lean, as the
-# lesson's `counted` does, on the table without it. Measure nats per note on the test chorales, for each voice by itself.
+# lesson's `probability` does, on the table without it. Measure nats per note on the test chorales, for each voice by itself.
 # (Where the piece has not begun so many tokens ago, say 0. Your first row is the context without any distance: voice, last
-# pitch, place in the beat. None of the lesson's tables is that one.)
+# pitch, position in the beat. None of the lesson's tables is that one.)
 #
 # Say beforehand which distance helps the bass most, and which the soprano. Then: which distances help whom? Does a bar ago
-# help more than its neighbours, 60 and 68? Do four or six bars, where the lesson's curve has its peaks? And what could an
+# help more than its neighbors, 60 and 68? Do four or six bars, where the lesson's curve has its peaks? And what could an
 # attention head do with a distance that no such table can? Two or three sentences.
 #
-# Copy what you need from the lesson into cells of your own below this one; here you may use all of `txlib`. Hand in a table
+# Copy what you need from the lesson into new cells below this one; here you may use all of `txlib`. Hand in a table
 # of your numbers and your text. A person reads it.
 
 # %% [markdown] nbgrader={"grade_id": "which-distance", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
@@ -792,18 +793,18 @@ alternative("rules", token_by_token)
 # | 384 | 2.87 | 2.95 | 3.09 | 3.16 |
 #
 # The voices that sing now tell most: half a nat, and each voice gains from those above it; the bass from all three about
-# alike, the tenor from two. (The soprano has nobody above, and gains from what the others sang a step ago.) One's own pitch
-# a beat ago is worth up to a quarter of a nat. A bar ago helps no more than its neighbours, and like all that is farther away it
+# alike, the tenor from two. (The soprano has no voice above, and gains from what the others sang a step ago.) One's own pitch
+# a beat ago is worth up to a quarter of a nat. A bar ago helps no more than its neighbors, and like all that is farther away it
 # *costs*: the contexts become rare, and the table believes in chance. Four and six bars cost less than two: there the peaks
 # show, but faintly. A head has one vector per distance for all pitches, so it needs few examples; it weighs distances by the
-# case at hand, and several at once; and it can look for *what* comes again, wherever that stands, which a table at a fixed
+# case at hand, and several at once; and it can look for *what* comes again, wherever that is, which a table at a fixed
 # distance cannot.
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]
 # 1 point: a table of at least eight distances, 1 to 3, multiples of 4 and some of 128, 256, 384 among them, each voice by
 # itself, on test pieces. 1 point: read as it is: the voices above, now, help the lower ones; distances in bars help little
-# or nothing, and no more than their neighbours by more than chance. 1 point: a reason what a head can do that a table can't:
+# or nothing, and no more than their neighbors by more than chance. 1 point: a reason what a head can do that a table can't:
 # combine several distances, look for content, weigh by the case at hand; or that rare contexts lean back on the coarser table.
 
 # %%

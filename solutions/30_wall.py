@@ -2,8 +2,8 @@
 # # Exercise 30 · The quadratic wall
 #
 # Seven tasks, 19 points, about 80 minutes. They belong to lesson [30 The quadratic wall](../notebooks/30_wall.ipynb).
-# Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as
-# you like.
+# Tasks 1 to 4 are the *core* and take about 35 minutes; tasks 5 to 7 are *more*. Run the cells from the top; fill in where
+# it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher. No check
 # looks at a clock. They count operations, and how large the largest tensor gets.
@@ -113,16 +113,16 @@ mistake("exponent", lambda lengths, costs: slope(lengths, costs),
         "This is the slope on plain axes: seconds per token. Take the logarithms of both first.")
 mistake("exponent", lambda lengths, costs: slope(lengths, logs(costs)),
         "Only the costs are logarithms here. A straight line on those axes would be *exponential* growth. Take the "
-        "logarithm of the lengths, too.")
+        "logarithm of the lengths as well.")
 mistake("exponent", lambda lengths, costs: slope(logs(lengths), costs),
-        "Only the lengths are logarithms here. Take those of the costs, too.")
+        "Only the lengths are logarithms here. Take those of the costs as well.")
 mistake("exponent", lambda lengths, costs: slope(logs(lengths, 2), logs(costs, 10)),
         "The two logarithms have different bases, and so the slope is multiplied by a constant. Use the same for both.")
 mistake("exponent", lambda lengths, costs: math.log(costs[-1] / costs[0]) / math.log(lengths[-1] / lengths[0]),
         "This goes through the first and the last point only. If one of them is disturbed, so is the result: let all "
         "points have their say.")
 mistake("exponent", of_neighbours,
-        "This is the mean of the slopes between neighbours. Where lengths double, everything between the first and the last "
+        "This is the mean of the slopes between neighbors. Where lengths double, everything between the first and the last "
         "point cancels in it. Fit one line to all points.")
 mistake("exponent", through_the_origin,
         "This line is forced through the origin: the constant c is lost. Subtract the means first.")
@@ -143,7 +143,7 @@ def sums_of_products(numerator, denominator):
 mistake("exponent", sums_of_products(lambda x, y, a, b: x * b, lambda x, y, a, b: x * x),
         "Only the costs have lost their mean. Take it off the lengths as well.")
 mistake("exponent", sums_of_products(lambda x, y, a, b: -a * b, lambda x, y, a, b: a * a),
-        "The sign is turned round: where costs grow, $p$ is positive. Both differences are taken the same way, `x - x.mean()`.")
+        "The sign is reversed: where costs grow, $p$ is positive. Both differences are taken the same way, `x - x.mean()`.")
 mistake("exponent", sums_of_products(lambda x, y, a, b: a * b, lambda x, y, a, b: torch.ones(1)),
         "This is the numerator alone. Divide by the sum of the squares of `x - x.mean()`.")
 for name in ("lengths", "costs"):
@@ -379,9 +379,9 @@ for factor in (lambda kv_heads, head_dim, bytes_each: kv_heads, lambda kv_heads,
             "A factor is missing. For each token that a layer keeps: a key and a value, in each of kv_heads heads, of "
             "head_dim numbers, of bytes_each bytes.")
 mistake("cache", kept(lambda n, layers, full_every, window: 1),
-        "This is one layer's share for one token. Multiply by the number of tokens that all layers keep.")
+        "This is one layer's part for one token. Multiply by the number of tokens that all layers keep.")
 mistake("cache", kept(lambda n, layers, full_every, window: layers // full_every * n),
-        "The layers with a window keep something, too: min(n, window) tokens each.")
+        "The layers with a window also keep something: min(n, window) tokens each.")
 mistake("cache", kept(lambda n, layers, full_every, window: (layers - layers // full_every) * min(n, window)),
         "The layers that see everything are missing: they keep all n tokens.")
 mistake("cache", kept(lambda n, layers, full_every, window: n + (layers - layers // full_every) * min(n, window)),
@@ -520,8 +520,8 @@ mistake("chunks", by_chunks(may=lambda i, j, start: j >= 0),
 mistake("chunks", by_chunks(may=lambda i, j, start: j <= i - start),
         "The mask counts the queries from the chunk's beginning. Row i of a chunk is position start + i.")
 mistake("chunks", by_chunks(may=lambda i, j, start: (j < i) | (j == 0)),
-        "A position may see itself, too.")
-mistake("chunks", by_chunks(may=lambda i, j, start: j < i), "A position may see itself, too.")
+        "A position may also see itself.")
+mistake("chunks", by_chunks(may=lambda i, j, start: j < i), "A position may also see itself.")
 mistake("chunks", by_chunks(may=lambda i, j, start: j >= i),
         "The mask is the wrong way round: it hides the past, and leaves the future. Hide what comes *later*.")
 mistake("chunks", by_chunks(scale=False), "The scores are not divided by √d.")
@@ -554,10 +554,10 @@ alternative("chunks", into_place)
 #
 # Causal attention of one head with a *sliding window*: each position sees itself and the `window` − 1 positions before
 # it. Scores are divided by $\sqrt{d}$. That is $O(n \cdot \text{window} \cdot d)$, if you compute nothing else. A mask
-# over all pairs gives the right numbers, and is $O(n^2)$: the check will say so. Operations *and* the largest tensor must
+# over all pairs gives the right numbers, and is $O(n^2)$: the check measures it. Operations *and* the largest tensor must
 # grow linearly with $n$. Torch's own attention is ruled out.
 #
-# <details><summary>Hint 1: gather the neighbours</summary>
+# <details><summary>Hint 1: gather the neighbors</summary>
 #
 # Put `window` − 1 rows of zeros before the keys. Then `.unfold(0, window, 1)` gives for each position the keys of its
 # window, as `(n, d, window)`. The same for the values.
@@ -682,9 +682,9 @@ def padded_behind(q, k, v, window):
 
 
 mistake("window", padded_behind,
-        "The zeros stand behind the text, so that each position meets itself and those *after* it. Put them before.")
+        "The zeros are behind the text, so that each position meets itself and those *after* it. Put them before.")
 mistake("window", masked(lambda i, j, window: (j <= i) & (j > i - window) & ((j < i) | (i == 0))),
-        "A position sees itself, too.")
+        "A position also sees itself.")
 mistake("window", lambda q, k, v, window: gathered(q, k, v, window, scale=False), "The scores are not divided by √d.")
 for change in ("(q[:, None] @ keys)[:, 0] → (q[:, None] @ keys)[:, -1]",
                "(values @ weight[..., None])[..., 0] → (values @ weight[..., None])[..., -1]"):
@@ -720,7 +720,7 @@ alternative("window", by_shifting)
 #
 # `layer` takes `(n, d)` to `(n, width)`: a convolution, an attention, a stack of both, anything that can be
 # differentiated. Measure its *receptive field*: find the earliest input position that the **last output** depends on,
-# and return how many positions lie from there to the end, both included. 0 if it depends on none.
+# and return how many positions there are from there to the end, both included. 0 if it depends on none.
 #
 # A position counts if *any* number of the last output changes with *any* number of that input. So ask for all those
 # derivatives, and don't let them cancel.
@@ -765,9 +765,9 @@ with check("field") as show:
     show([receptive_field(first, x), receptive_field(lambda x: second(first(x)), x)], "a convolution; a dilated one above it")
     show([receptive_field(lambda x: x[:, :1].cumsum(0), x), receptive_field(lambda x: x**2, x)],
          "a running sum of the first numbers; each position by itself")
-    show(receptive_field(lambda x: torch.cat([x, shifted(x, back)], dim=1), x), f"beside each position the one {back} back")
+    show(receptive_field(lambda x: torch.cat([x, shifted(x, back)], dim=1), x), f"each position joined with the one {back} back")
     show(receptive_field(lambda x: torch.cat([x + shifted(x, back), -shifted(x, back)], dim=1), x),
-         f"what lies {back} back, once with + and once with −")
+         f"what is {back} back, once with + and once with −")
     show(receptive_field(lambda x: shifted(x[:, :1] - x[:, 1:2], back) + x[:, :1], x), f"a difference of numbers, {back} back")
     show(receptive_field(lambda x: torch.ones_like(x), x), "a layer that does not listen")
 
@@ -808,7 +808,7 @@ mistake("field", from_gradient(lambda out: out[-1].sum()),
 mistake("field", from_gradient(lambda out: out[-1, 0]),
         "Only the first number of the last output is asked. Another one may hear further.")
 mistake("field", from_gradient(lambda out: out.sum()),
-        "All outputs are asked, and so each input is heard by somebody. Ask the *last* position only.")
+        "All outputs are asked, and so each input is heard somewhere. Ask the *last* position only.")
 mistake("field", from_gradient(lambda out: out[-1].square().sum(), reduce=lambda g: g.sum(-1)),
         "The derivatives are added up along d, and there they can cancel. Take the largest absolute value instead.")
 mistake("field", lambda layer, x: len(x),
@@ -818,8 +818,8 @@ mistake("field", lambda layer, x: -receptive_field(layer, x),
 mistake("field", counted,
         "The positions that are heard are counted. In a dilated layer there are holes between them: measure from the "
         "earliest one to the end.")
-mistake("field", without_the_last, "One too few: the last position counts, too.")
-mistake("field", earliest_place, "This is the place of the earliest position, from the front. Count from there to the end.")
+mistake("field", without_the_last, "One too few: the last position also counts.")
+mistake("field", earliest_place, "This is the number of the earliest position, from the front. Count from there to the end.")
 
 
 def by_trying(layer, x):
@@ -854,7 +854,7 @@ alternative("field", one_number_at_a_time)
 alternative("field", with_random_weights)
 
 # %% [markdown]
-# ### Task 7 · Investigate: where does your wall stand?   ●●●●● · 20 minutes · 3 points
+# ### Task 7 · Investigate: where is your wall?   ●●●●● · 20 minutes · 3 points
 #
 #
 # By the count, scores and mixing overtake everything else in a block at $n = 6d$. And on your machine, in seconds?
@@ -864,10 +864,10 @@ alternative("field", with_random_weights)
 # once with `F.scaled_dot_product_attention`. Write down first what you expect of each. Say how you timed: on how many
 # threads, how often, and which of the times you kept.
 #
-# Then explain in a few sentences: is the crossing proportional to $d$? On which side of $6d$ does it lie, for which of
+# Then explain in a few sentences: is the crossing proportional to $d$? On which side of $6d$ is it, for which of
 # the two, and why? What would you expect of a causal mask, and of a GPU?
 #
-# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
+# Measure in new cells below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
 # of your numbers. A person reads it.
 
 # %% [markdown] nbgrader={"grade_id": "own-wall", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
@@ -881,11 +881,11 @@ alternative("field", with_random_weights)
 # | 128 | 768 | 560 | 630 |
 # | 256 | 1,536 | 1,060 | 1,480 |
 #
-# Both are nearly proportional to d: about 4d written out, and 4d to 6d fused. Both lie below 6d, since the counter does
+# Both are nearly proportional to d: about 4d written out, and 4d to 6d fused. Both are below 6d, since the counter does
 # not see the softmax, n² exponentials per head, and since products with narrow heads (d / 4) use the processor less well
 # than the wide projections. Written out, each score also travels to memory and back several times, and beyond the crossing
 # it gets worse still: at 3,072 tokens and d = 64 scores take 38 times as long as the rest, fused 10 times, by the count 8
-# times. The wider the head, the less the softmax weighs beside the products, so the fused crossing approaches 6d. A
+# times. The wider the head, the less the softmax weighs compared with the products, so the fused crossing approaches 6d. A
 # causal mask halves the work of a kernel that skips masked tiles, and moves its crossing towards 12d; written out it
 # saves nothing. On a GPU the products are faster still, compared with memory, so that written out the crossing should
 # come earlier, and fused stay near the count.
@@ -893,7 +893,7 @@ alternative("field", with_random_weights)
 
 # %% [markdown] tags=["rubric"]
 # 1 point: a table over three widths, both ways, with a stated way of timing (repeats, threads). 1 point: that the crossing
-# is about proportional to d, and on which side of 6d it lies, from the numbers. 1 point: reasons (the softmax is not
+# is about proportional to d, and on which side of 6d it is, from the numbers. 1 point: reasons (the softmax is not
 # counted, memory traffic, narrow products), and a sensible expectation for a causal mask or a GPU.
 
 # %%

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Exercise 31 · Sparse patterns
 #
-# Seven tasks, 19 points, about 110 minutes. They belong to lesson [31 Sparse patterns](../notebooks/31_sparse.ipynb).
-# Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as
-# you like.
+# Seven tasks, 19 points, about 110 minutes. They belong to lesson
+# [31 Sparse patterns, drawn and chosen](../notebooks/31_sparse.ipynb). Tasks 1 to 3 are the *core* and take about 35
+# minutes; tasks 4 to 7 are *more*. Run the cells from the top; fill in where it says *your turn*, then run the check below
+# it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher. No check
 # looks at a clock. They count pairs, operations, and how large the largest tensor gets.
@@ -33,7 +34,7 @@ from txgrade import check, cost
 #
 # `growth` compares the costs of a text of $n$ tokens and of one of $2n$, and gives the exponents: 1 is linear, 2 is
 # quadratic. `memory` is for answers that are given no tensor: it counts as `cost` does, and returns the bytes that Python and
-# NumPy held at most, too. You may use all three yourself.
+# NumPy held at most. You may use all three yourself.
 
 
 # %%
@@ -111,7 +112,7 @@ mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + min(g, i + 1)
 mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + min(g, i)),
         "Sinks inside the window are counted twice. Count those that the window does not hold already: below i − r.")
 mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + min(g, max(0, i - r))),
-        "A position sees itself, too: one key more for each query.")
+        "A position also sees itself: one key more for each query.")
 mistake("count-pairs", counting(lambda i, n, r, g: r + 1 + (min(g, max(0, i - r)))),
         "The first queries have fewer than r positions before them: `min(i, r)`.")
 mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + min(n - 1 - i, r) + min(g, max(0, i - r))),
@@ -121,7 +122,7 @@ mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + min(g, max(0,
 mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + g * (i > r)),
         "Just behind the window only some of the sinks are outside it: those below i − r.")
 mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + g),
-        "Each query gets all sinks besides its window. Those inside the window are counted twice, and the first queries get "
+        "Each query gets all sinks in addition to its window. Those inside the window are counted twice, and the first queries get "
         "some that come after them.")
 mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1), "The sinks are missing: they are seen from everywhere.")
 mistake("count-pairs", counting(lambda i, n, r, g: min(g, max(0, i - r))),
@@ -131,7 +132,7 @@ mistake("count-pairs", counting(lambda i, n, r, g: 1 + min(g, max(0, i - r))),
 mistake("count-pairs", counting(lambda i, n, r, g: i + 1 + min(g, max(0, i - r))),
         "Each query sees its whole past here. The window reaches r back, no further.")
 mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + max(0, i - r)),
-        "All that lies before the window is counted. Of it only the first g positions are sinks.")
+        "All that comes before the window is counted. Of it only the first g positions are sinks.")
 mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + min(g, i - r)),
         "Where the window reaches the beginning of the text, i − r is negative, and you subtract keys. At least 0.")
 
@@ -167,7 +168,7 @@ REACH, AFTER = variant((1, "r"), (2, "2r"), (3, "3r"), (4, "4r"))  # of task 2: 
 # ### Task 2 · Which blocks are alive?   ●●●○○ · 10 minutes · 2 points
 #
 # The lesson's `live_blocks` asks about all pairs, which is quadratic. For a window it is arithmetic. Positions $0 \dots
-# n - 1$ stand in blocks of `size`; the last block may be shorter. Query $i$ sees keys from $i - r$ to $i + {{AFTER}}$. Return a row
+# n - 1$ are in blocks of `size`; the last block may be shorter. Query $i$ sees keys from $i - r$ to $i + {{AFTER}}$. Return a row
 # for each block of queries: the first and the last block of keys that holds a key that *any* of its queries sees.
 #
 # What you hold at once, in a tensor or otherwise, may grow like $n$ at most.
@@ -178,7 +179,7 @@ REACH, AFTER = variant((1, "r"), (2, "2r"), (3, "3r"), (4, "4r"))  # of task 2: 
 # </details>
 # <details><summary>Hint 2: from a position to its block</summary>
 #
-# Position $p$ stands in block `p // size`.
+# Position $p$ is in block `p // size`.
 # </details>
 # <details><summary>Hint 3: the ends of the text</summary>
 #
@@ -258,13 +259,13 @@ mistake("live", ranges(low=lambda first, r, size: (first - r).clamp(min=0)),
         "The left column holds positions. Divide them by the size of a block.")
 mistake("live", ranges(by=1), "The right column holds positions. Divide them by the size of a block.")
 mistake("live", ranges(most=lambda n, size: n),
-        "No key stands at n: the last position is n − 1. Where the blocks come out even, position n is a block too many.")
+        "There is no key at n: the last position is n − 1. Where the blocks come out even, position n is a block too many.")
 mistake("live", lambda n, radius, size: ranges()(n, radius, size).mT,
         "Rows and columns are exchanged: there is a row for each block of queries.")
 mistake("live", ranges(low=lambda first, r, size: (first - r) // size),
         "There is no block −1: clamp positions to 0 before you divide.")
 mistake("live", ranges(most=lambda n, size: 10 * n + 1000),
-        "Blocks beyond the text are called alive: no key stands after n − 1.")
+        "Blocks beyond the text are called alive: no key comes after n − 1.")
 mistake("live", ranges(reach=lambda first, size, r: first + REACH * r),
         "You ask the block's *first* query how far it sees to the right. Its last one sees further.")
 mistake("live", ranges(reach=lambda first, size, r: first + size + REACH * r),
@@ -295,7 +296,7 @@ alternative("live", one_by_one)
 # %% [markdown]
 # ### Task 3 · A sliding window that slides   ●●●●○ · 18 minutes · 4 points
 #
-# Attention in which query $i$ sees the keys from $i - r$ to $i + r$, for any $n$ and any $r$, larger than $n$, too. Same
+# Attention in which query $i$ sees the keys from $i - r$ to $i + r$, for any $n$ and any $r$, even larger than $n$. Same
 # numbers as with a mask. But operations and the largest tensor must grow like $n$, not like its square. Divide the scores
 # by $\sqrt{d}$.
 # No ready-made attention, please.
@@ -395,11 +396,11 @@ mistake("slide", by_mask,
         "slices of the keys, so that they are never computed.")
 mistake("slide", rows_at_a_time,
         "The largest tensor is small now, but each block of queries still meets *all* keys: the operations are quadratic. Slice the "
-        "keys, too.")
+        "keys as well.")
 mistake("slide", sliding(edges=lambda i, j, r: torch.zeros(len(i), len(j), dtype=torch.bool)),
         "Every query of a block sees the block's whole slice. At the edges the mask is still needed: compare positions.")
-mistake("slide", sliding(left=0), "The slice of keys begins with the block. The block's first query sees r positions before it, too.")
-mistake("slide", sliding(right=0), "The slice of keys ends with the block. The block's last query sees r positions after it, too.")
+mistake("slide", sliding(left=0), "The slice of keys begins with the block. The block's first query also sees r positions before it.")
+mistake("slide", sliding(right=0), "The slice of keys ends with the block. The block's last query also sees r positions after it.")
 mistake("slide", sliding(axis=0),
         "This softmax runs over the queries. Each query shares out 1 among its *keys*: the last axis.")
 mistake("slide", sliding(scale=lambda d: 1), "The scores are not divided by the square root of d.")
@@ -437,13 +438,13 @@ alternative("slide", unfolded)
 alternative("slide", one_query_at_a_time)
 
 # %% [markdown]
-# ### Task 4 · Gaps become neighbours   ●●○○○ · 8 minutes · 2 points
+# ### Task 4 · Gaps become neighbors   ●●○○○ · 8 minutes · 2 points
 #
 # A dilated window has a key in every block that it crosses, so that blocks save nothing. But positions that see one another
 # all have the same remainder when divided by the gap. Sort them: first all with remainder 0, in their order, then all with
 # remainder 1, and so on. Now a dilated window is a plain one, and blocks work again.
 #
-# Return that order, and the way back: `x[order]` is sorted, and `x[order][back]` is `x` again. It must work for any `n`, no
+# Return that order, and its inverse: `x[order]` is sorted, and `x[order][back]` is `x` again. It must work for any `n`, no
 # multiple of the gap needed.
 #
 # <details><summary>Hint 1: an example</summary>
@@ -454,14 +455,14 @@ alternative("slide", one_query_at_a_time)
 #
 # `torch.argsort` with `stable=True` leaves equal ones in their order.
 # </details>
-# <details><summary>Hint 3: the way back</summary>
+# <details><summary>Hint 3: the inverse</summary>
 #
 # Where did position 0 go? `back[order[i]] = i`. That is `order.argsort()`.
 # </details>
 
 # %% nbgrader={"grade_id": "gaps", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def by_remainder(n: int, gap: int) -> tuple[Int[Tensor, "n"], Int[Tensor, "n"]]:
-    """The order in which equal remainders are neighbours, and the way back."""
+    """The order in which equal remainders are neighbors, and its inverse."""
     ### BEGIN SOLUTION
     order = (torch.arange(n) % gap).argsort(stable=True)
     return order, order.argsort()
@@ -503,12 +504,12 @@ def padded(n, gap):
 
 
 mistake("gaps", the_same_twice, "The way back is not the way there. `back[order[i]] = i`: sort the order.")
-mistake("gaps", the_other_way_round, "Both are right, but exchanged: first the order, then the way back.")
+mistake("gaps", the_other_way_round, "Both are right, but exchanged: first the order, then its inverse.")
 mistake("gaps", cut_off,
         "Where n is no multiple of the gap, positions at the end are lost. The groups need not be equally long.")
 mistake("gaps", padded, "There are positions beyond the text in your order. The groups need not be equally long.")
 mistake("gaps", in_stretches,
-        "This groups by `position // gap`, which puts neighbours together: the order is as it was. Group by the remainder, `%`.")
+        "This groups by `position // gap`, which puts neighbors together: the order is as it was. Group by the remainder, `%`.")
 
 
 def by_slices(n, gap):
@@ -588,11 +589,11 @@ mistake("knows", knowing(order=lambda layers: layers),
         "does not matter; at its ends it does.)")
 for clip in (lambda known, n: {min(max(i, 0), n - 1) for i in known}, lambda known, n: {max(i, 0) for i in known if i < n}):
     mistake("knows", knowing(clip=clip),
-            "What lies outside the text is moved to its end. Drop it: there is no such position, and the first and the last one may "
+            "What is outside the text is moved to its end. Drop it: there is no such position, and the first and the last one may "
             "not be known at all.")
 mistake("knows", knowing(clip=lambda known, n: known, end=lambda known, n: known),
         "Positions outside the text are among them. Drop what is below 0 or above n − 1, after each layer.")
-mistake("knows", knowing(clip=lambda known, n: {i for i in known if 0 < i < n}), "Position 0 is part of the text, too.")
+mistake("knows", knowing(clip=lambda known, n: {i for i in known if 0 < i < n}), "Position 0 is also part of the text.")
 mistake("knows", knowing(clip=lambda known, n: {i for i in known if 0 <= i <= n}, end=lambda known, n: known),
         "The last position is n − 1; n is outside.")
 mistake("knows", knowing(steps=lambda radius, gap: range(0, radius * gap + 1, gap)),
@@ -606,13 +607,13 @@ mistake("knows", knowing(steps=lambda radius, gap: range(-radius, radius * gap +
 mistake("knows", lambda layers, position, n: torch.tensor([position]),
         "Only the position itself is here. Follow what each layer lets it see.")
 mistake("knows", knowing(clip=lambda known, n: known),
-        "A path may not leave the text and come back. Drop what lies outside after each layer, not only at the end.")
+        "A path may not leave the text and come back. Drop what is outside after each layer, not only at the end.")
 mistake("knows", knowing(steps=lambda radius, gap: range(-radius, radius + 1)),
-        "The gaps are missing: neighbours in a dilated window are `gap` apart.")
+        "The gaps are missing: neighbors in a dilated window are `gap` apart.")
 mistake("knows", knowing(steps=lambda radius, gap: range(-radius * gap, 1, gap)),
         "This looks back only. The windows have two sides.")
 mistake("knows", knowing(steps=lambda radius, gap: [step for step in range(-radius * gap, radius * gap + 1, gap) if step]),
-        "A position sees itself, too: a step of 0 belongs to the window.")
+        "A position also sees itself: a step of 0 belongs to the window.")
 mistake("knows", lambda layers, position, n: known_positions(layers[-1:], position, n),
         "That is the last layer alone. What it sees are outputs of the layer below, which know more than themselves.")
 
@@ -628,7 +629,7 @@ def by_matrices(layers, position, n):
 alternative("knows", by_matrices)
 
 # %% [markdown]
-# ### Task 6 · Global tokens with projections of their own   ●●●○○ · 13 minutes · 3 points
+# ### Task 6 · Global tokens with a second set of projections   ●●●○○ · 13 minutes · 3 points
 #
 # Longformer's layer, after its projections. `q`, `k`, `v` come from the usual matrices, `q_global`, `k_global`, `v_global`
 # from the second set. `marked` is True for the global tokens.
@@ -657,7 +658,7 @@ def longformer_attention(
     q_global: Float[Tensor, "n d"], k_global: Float[Tensor, "n d"], v_global: Float[Tensor, "n d"],
     marked: Bool[Tensor, "n"], radius: int,
 ) -> Float[Tensor, "n d"]:
-    """Windows and global tokens; the latter with projections of their own."""
+    """Windows and global tokens; the latter with a second set of projections."""
     ### BEGIN SOLUTION
     place, scale = torch.arange(len(q)), q.shape[-1] ** 0.5
     allowed = ((place[:, None] - place).abs() <= radius) | marked                     # (query, key)
@@ -733,9 +734,9 @@ mistake("own-matrices", layered(scale=lambda d: 1), "The scores are not divided 
 mistake("own-matrices", layered(global_scale=1), "The scores of the global tokens are not divided by the square root of d.")
 mistake("own-matrices", layered(window=lambda distance, r: distance < r), "The window is one too narrow: a distance of exactly r is allowed.")
 mistake("own-matrices", layered(window=lambda distance, r: distance >= r),
-        "The window is inside out: what lies r or more away is seen, and what is near is not.")
+        "The window is inside out: what is r or more away is seen, and what is near is not.")
 mistake("own-matrices", layered(window=lambda distance, r: distance < 0),
-        "Ordinary tokens see the global ones only. Their window belongs to what they see, too.")
+        "Ordinary tokens see the global ones only. They also see their window.")
 for axes in ((-2, -1), (-1, -2), (-2, -2)):
     mistake("own-matrices", layered(axes=axes),
             "A softmax runs over the queries. Each query shares out 1 among its *keys*: the last axis.")
@@ -763,12 +764,12 @@ alternative("own-matrices", row_by_row)
 # ### Task 7 · Investigate: how much fits through a global token?   ●●●●● · 40 minutes · 3 points
 #
 # In the lesson's second task each line asks its own question, and one global token helps little: all facts would have to
-# fit into one vector. Is that it? Take away *facts*. Let the first 4, 8 or 16 lines hold one, and the others nobody and
-# nothing; every line asks about one of them. Train a window of 8 with one global line, the last one, and with four, the
+# fit into one vector. Is that it? Take away *facts*. Let the first 4, 8 or 16 lines hold one, and the others no person and
+# no thing; every line asks about one of them. Train a window of 8 with one global line, the last one, and with four, the
 # last four, for each number of facts. Use two seeds at least. Measure lines that are not global, and are more than 8 away
 # from the fact that they ask for.
 #
-# Say beforehand what you expect, what blind guessing gives, and what it gives to somebody who knows *who* is named, but
+# Say beforehand what you expect, what blind guessing gives, and what a reader gets that knows *who* is named, but
 # not for what. Then: how many facts get through one token, how many through four? What speaks for a lack of *room*, what
 # for a lack of *training*? Make one more run that could tell them apart: more batches, or another width. Two or three
 # sentences.
@@ -781,7 +782,7 @@ alternative("own-matrices", row_by_row)
 # what you expect while it works.
 # </details>
 #
-# Copy what you need from the lesson into cells of your own below this one; here you may use all of `txlib`. Hand in a table
+# Copy what you need from the lesson into new cells below this one; here you may use all of `txlib`. Hand in a table
 # of your numbers and your text. A person reads it.
 
 # %% [markdown] nbgrader={"grade_id": "through-one", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
@@ -795,16 +796,16 @@ alternative("own-matrices", row_by_row)
 # | 8 | 20, 18 | 29, 39 |
 # | 16 | 11, 11 | 24, 26 |
 #
-# Through one token went at most *who* is there, not who holds what: even four facts are no better than naming somebody who
+# Through one token went at most *who* is there, not who holds what: even four facts are no better than naming a person who
 # was named. Four tokens carry a little more than that with 8 and 16 facts. It is not room: four facts are some 40 bits, the
-# vector has 64 numbers; and after 600 batches in place of 150 (one seed) four facts through one token came to 51. So it is
+# vector has 64 numbers; and after 600 batches instead of 150 (one seed) four facts through one token came to 51. So it is
 # training: a direct look is learned quickly, a code that packs things and persons into one vector, and another that unpacks
 # them, slowly. Two seeds agree within a few percent, except at 8 facts with four tokens.
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]
-# 1 point: a table with both numbers of global tokens, three numbers of facts, two seeds or more, beside what guessing
-# gives: 1 of 16 blindly, more to somebody who knows who is named. 1 point: read as it is: few facts get through one token, more through four, or
+# 1 point: a table with both numbers of global tokens, three numbers of facts, two seeds or more, next to what guessing
+# gives: 1 of 16 blindly, more to a reader that knows who is named. 1 point: read as it is: few facts get through one token, more through four, or
 # what else the table says. 1 point: room and training told apart by a run: more steps, or another width,
 # and what changed; and the word of caution that few seeds allow.
 

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Exercise 32 · Low rank, kernels, compression
 #
-# Seven tasks, 20 points, about 80 minutes. They belong to lesson
-# [32 Low rank, kernels, compression](../notebooks/32_low_rank.ipynb). Run the cells from the top; fill in where it says
-# *your turn*, then run the check below it. You may check as often as you like.
+# Seven tasks, 20 points, about 100 minutes. They belong to lesson
+# [32 Low rank, kernels, compression](../notebooks/32_low_rank.ipynb). Tasks 1 to 3 are the *core* and take about
+# 30 minutes; tasks 4 to 7 are *more*. Run the cells from the top; fill in where it says *your turn*, then run the check
+# below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher. Cost is
 # never measured by the clock. `spent = cost(answer, *inputs)` runs an answer once: `spent.operations` counts the operations of
@@ -25,7 +26,7 @@ from txgrade import check, cost
 # %% [markdown]
 # ### Task 1 · How many directions?   ●●○○○ · 8 minutes · 2 points
 #
-# The best matrix of rank $k$ keeps the $k$ largest singular values. What it leaves out is a matrix, too: the root of the
+# The best matrix of rank $k$ keeps the $k$ largest singular values. What it leaves out is also a matrix: the root of the
 # sum of its squared entries is the root of the sum of the squares of the *other* singular values. Return the smallest
 # $k$ for which that is at most `tolerance` times the same root for the whole of $P$. It may be 0.
 #
@@ -44,7 +45,7 @@ from txgrade import check, cost
 
 # %% nbgrader={"grade_id": "directions", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def directions(P: Float[Tensor, "rows columns"], tolerance: float) -> int:
-    """The smallest rank that leaves out at most this share of the matrix."""
+    """The smallest rank that leaves out at most this fraction of the matrix."""
     ### BEGIN SOLUTION
     squares = torch.linalg.svdvals(P.double()) ** 2                # (values,)
     left_out = squares.flip(0).cumsum(0).flip(0)                   # (values,): with 0, 1, 2, … kept
@@ -86,7 +87,7 @@ mistake("directions", lambda P, tolerance: directions(P, tolerance) + 1,
 mistake("directions", lambda P, tolerance: max(directions(P, tolerance), 1),
         "It may be 0: where the tolerance is more than 1, or all is 0, nothing has to be kept.")
 mistake("directions", lambda P, tolerance: directions(P, tolerance / float(P.norm().clamp(min=1e-30))),
-        "What is left out is compared with the tolerance itself. It may be that share *of the whole*: multiply by the root of the "
+        "What is left out is compared with the tolerance itself. It may be that fraction *of the whole*: multiply by the root of the "
         "sum of all squares.")
 mistake("directions", lambda P, tolerance: min(P.shape) - directions(P, tolerance),
         "You count the sums that are small enough. $k$ is how many are still too large.")
@@ -114,13 +115,13 @@ alternative("directions", one_after_the_other)
 #
 # `E` and `F` were made for sequences of up to `longest` tokens, these have `n`: use the first `n` columns. Sequences
 # differ in length: of text `b` only the first `lengths[b]` keys and values are real, the others are padding, and
-# **whatever stands there must change nothing**. No $n \times n$ tensor, please: we look at the largest one.
+# **whatever is there must change nothing**. No $n \times n$ tensor, please: we look at the largest one.
 #
 # Queries of padding may give anything finite; we don't look at them.
 #
 # <details><summary>Hint 1: on which side?</summary>
 #
-# `E` is (keys, longest) and mixes positions: it stands on the left, `E[:, :n] @ k`.
+# `E` is (keys, longest) and mixes positions: it is on the left, `E[:, :n] @ k`.
 # </details>
 # <details><summary>Hint 2: a mask on the scores?</summary>
 #
@@ -206,8 +207,8 @@ def dense_weights(q, k, v, E, F, lengths):
 mistake("linformer", mixed(first=lambda x, n, lengths: x),
         "Padding leaks: it is mixed into every key. Set padded keys and values to zero before `E` and `F` mix them.")
 mistake("linformer", on_features,
-        "You mix along the wrong axis. `E` has a column for each *position*, and stands on the left of the keys.")
-mistake("linformer", mixed(first=None, F=lambda E, F, n: E[:, :n]), "`E` mixes the values, too. They have `F`.")
+        "You mix along the wrong axis. `E` has a column for each *position*, and is on the left of the keys.")
+mistake("linformer", mixed(first=None, F=lambda E, F, n: E[:, :n]), "`E` also mixes the values. They have `F`.")
 mistake("linformer", mixed(first=None, scale=lambda d, keys: keys),
         "The scores are divided by the root of the number of mixtures. It is still the width of a key, $d$, that they sum over.")
 mistake("linformer", mixed(first=None, scale=lambda d, keys: 1), "The scores are not divided by $\\sqrt d$.")
@@ -438,7 +439,7 @@ def a_whole_first(q, k, v, chunk):
 
 
 mistake("chunks", chunked(inside=lambda s: s),
-        "Inside a chunk each query sees all keys, also later ones: the *future* of its own chunk. Keep $j \\le i$, with `tril`.")
+        "Inside a chunk each query sees all keys, also later ones: the *future* of its chunk. Keep $j \\le i$, with `tril`.")
 mistake("chunks", chunked(inside=lambda s: s.tril(-1), below=lambda s, q, z: s.sum(dim=-1) + q @ z + 1e-9),
         "Off by one: no query sees its own key. The diagonal belongs to the past.")
 mistake("chunks", chunked(first=True),
@@ -565,7 +566,7 @@ alternative("left-over", by_loops)
 #
 # Memory-compressed attention of one head. Each window of `factor` keys, side by side, times `weight_k`
 # (factor · d rows, d columns) is one key; values likewise with `weight_v`. A query sees the windows whose last token is not later than itself. If `n` is no multiple of
-# `factor`, the last tokens are in no whole window, and nobody sees them; a text shorter than `factor` has no window at
+# `factor`, the last tokens are in no whole window, and no query sees them; a text shorter than `factor` has no window at
 # all. A query that sees no window gets zeros (not NaN). No tensor larger than $n \times n\,/$ `factor`, or than the inputs,
 # please: we look at the largest one.
 #
@@ -649,7 +650,7 @@ mistake("compressed", compressing(end=lambda f: 0),
 mistake("compressed", compressing(end=lambda f: f),
         "Off by one: a window may be seen by the query at its last token; that token is no future to itself.")
 mistake("compressed", compressing(apart=lambda factor: 1),
-        "The windows end one token apart here. They lie side by side: the next one ends `factor` tokens later.")
+        "The windows end one token apart here. They are side by side: the next one ends `factor` tokens later.")
 mistake("compressed", compressing(sees=lambda query, end: query <= end),
         "The wrong way round: a query sees the windows that are still to end. It is those that have ended.")
 mistake("compressed", compressing(axis=-2),
@@ -662,7 +663,7 @@ mistake("compressed", compressing(w_v=lambda wk, wv: wk), "The values are compre
 mistake("compressed", compressing(scale=lambda d, f: d * f),
         "The scores are divided by the root of a whole window's width. A compressed key is $d$ wide again.")
 mistake("compressed", compressing(scale=lambda d, f: 1), "The scores are not divided by $\\sqrt d$.")
-mistake("compressed", compressing(order=lambda x: x.flip(1)), "The tokens of a window stand in reverse order: the first comes first.")
+mistake("compressed", compressing(order=lambda x: x.flip(1)), "The tokens of a window are in reverse order: the first comes first.")
 mistake("compressed", masked_keys,
         "The numbers are right, but you repeat each window's key for all of its tokens: $n \\times n$ scores, and nothing is "
         "saved.")
@@ -682,12 +683,13 @@ def by_convolution(q, k, v, weight_k, weight_v, factor):
 alternative("compressed", by_convolution)
 
 # %% [markdown]
-# ### Task 7 · Investigate: how much does a state hold?   ●●●●● · 12 minutes · 3 points
+# ### Task 7 · Investigate: how much does a state hold?   ●●●●● · 30 minutes · 3 points
 #
 # In the lesson, linear attention with two heads of 32 features remembered few of 64 guests with one feature map, and most
 # with another. What makes a state hold more? Copy `feast`, `Host`, `Use`, `train`, `linear_attention` and the lesson's
-# imports into cells of your own below this one, where you may use all of `txlib`; give `train` the arguments `d_model` and
-# `heads`. (The copy of `linear_attention` takes the place of task 3's.) Vary **two** of these: the width (64, 128), the
+# imports into new cells below this one, where you may use all of `txlib`; write a `mechanism_of` that returns `Use(…)` for
+# each of your settings, and give `train` the arguments `d_model` and `heads`. (The copy of `linear_attention` replaces
+# task 3's.) Vary **two** of these: the width (64, 128), the
 # number of heads (1, 2, 8) at equal width, the feature map (`elu + 1`, `relu`, softmax over the features, the squares of
 # all pairs of features), the number of training batches. Use 32 guests and two seeds at least.
 #
@@ -708,7 +710,7 @@ alternative("compressed", by_convolution)
 # | softmax | 2 of 32 | 2,112 | 98, 95 |
 #
 # With the same features a larger state holds more: fewer heads of the same model have wider keys, and $h (d/h)^2$ numbers.
-# But size does not decide alone. In a state of the same size, relu and softmax remember nearly everybody, elu + 1 four in
+# But size does not decide alone. In a state of the same size, relu and softmax remember nearly all guests, elu + 1 four in
 # ten: it adds 1 to every feature, so all keys have much in common, while the others make features that are (nearly) 0, and
 # keys that hardly overlap. What the runs can't tell: two seeds, one length of training (elu's loss still falls), one task in
 # which names are asked for by themselves. And 32 guests are no more than the features of a head, so nothing here shows where

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Exercise 34 · FlashAttention
 #
-# Seven tasks, 20 points, about 95 minutes. They belong to lesson [34 FlashAttention](../notebooks/34_flash.ipynb).
-# Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as
-# you like.
+# Eight tasks, 22 points, about 105 minutes. They belong to lesson [34 FlashAttention](../notebooks/34_flash.ipynb).
+# Tasks 1, 2 and 3 are the *core*, about 30 minutes; the others are *more*. Run the cells from the top; fill in where it
+# says *your turn*, then run the check below it. You may check as often as you like.
 #
 # Memory counts here: three checks watch every tensor that your answer makes, and say so when one of them is too large.
 # `spent = cost(answer, *inputs)` runs an answer once: `spent.value` is what it returned, `spent.largest` the size of the largest
@@ -18,10 +18,10 @@ seed = 0
 import gc
 import math
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from txgrade import check, cost
@@ -170,9 +170,9 @@ mistake("online", walked(factor=lambda m, greater: torch.tensor(1.0)),
         "The old sum is not rescaled. When the maximum rises, its terms were made with too small a maximum: multiply by "
         "exp(old maximum − new maximum).")
 mistake("online", walked(factor=lambda m, greater: (greater - m).exp()),
-        "The old sum is rescaled the wrong way round: its terms shrink when the maximum rises. The factor is exp(old − new).")
+        "The old sum is rescaled the wrong way around: its terms shrink when the maximum rises. The factor is exp(old − new).")
 mistake("online", upside_down,
-        "The old sum is rescaled the wrong way round: its terms shrink when the maximum rises. The factor is exp(old − new).")
+        "The old sum is rescaled the wrong way around: its terms shrink when the maximum rises. The factor is exp(old − new).")
 mistake("online", own_maximum,
         "Each block is summed up with its *own* maximum, and the sums are added as they are. Bring them to the same maximum "
         "first.")
@@ -193,7 +193,7 @@ mistake("online", one_pass(new=lambda m, greatest: greatest),
 mistake("online", one_pass(old=lambda l, m, greater: 0),
         "The old sum is lost: only the last block's terms are left. Rescale what was summed up so far, and add.")
 mistake("online", one_pass(term=lambda x, m: (m - x).exp().sum()),
-        "The sign is turned round: the terms are exp(score − maximum), none of them above 1.")
+        "The sign is reversed: the terms are exp(score − maximum), none of them above 1.")
 mistake("online", one_pass(kept=lambda m, greater: m),
         "The maximum is never replaced by the new one, so that it stays at −∞.")
 equivalent("online", "torch.tensor(0.0) → torch.tensor(1.0)",
@@ -223,7 +223,7 @@ alternative("online", one_by_one)
 # %% [markdown]
 # ### Task 2 · Joining what was computed apart   ●●●○○ · 10 minutes · 2 points
 #
-# A very long text lies on several machines. For the same queries each has computed attention over *its own* keys: an
+# A very long text is spread over several machines. For the same queries each has computed attention over *its own* keys: an
 # output, complete with its division, and $L$, the log-sum-exp of its scores. Join them: return the output and the $L$ of
 # attention over *all* keys. (When a model writes one token at a time, there is only one query:
 # this is how many processors can still share the work.)
@@ -283,7 +283,7 @@ mistake("join", joined(lambda L: L.softmax(0), lambda L: L.sum(0)),
 mistake("join", joined(lambda L: L.softmax(0), lambda L: L.amax(0)),
         "The output is right. L is not: this is the largest part's alone.")
 mistake("join", joined(lambda L: (L.logsumexp(0) - L).exp()),
-        "The sign is turned round: a share is exp(L − total), at most 1.")
+        "The sign is reversed: a share is exp(L − total), at most 1.")
 mistake("join", lambda outs, L: (outs[0], L.logsumexp(0)), "The output is the first part's alone. Add up all of them, by their shares.")
 mistake("join", lambda outs, L: (((L - L.logsumexp(0)).exp()[..., None] * outs).sum(1), L.logsumexp(0)),
         "The sum runs over the queries. Each query's output is a sum over the *parts*, the first axis.")
@@ -318,7 +318,7 @@ alternative("join", two_at_a_time)
 # </details>
 # <details><summary>Hint 2: which keys?</summary>
 #
-# The earliest key that anybody sees is the *first* query's: `first - window + 1`, but not below 0. The latest is the last
+# The earliest key that any query sees is the *first* query's: `first - window + 1`, but not below 0. The latest is the last
 # query's own. Divide both by `tile`.
 # </details>
 # <details><summary>Hint 3: when is it whole?</summary>
@@ -389,21 +389,21 @@ mistake("alive", listed(begin=lambda first, window: max(0, first - window),
                         whole=lambda first, last, left, right, window: right <= first and last - left <= window),
         "The window is one too wide: w keys with its own reach back to i − w + 1.")
 mistake("alive", ends(last=lambda row, n, tile: min(n, (row + 1) * tile)),
-        "One too far: (row + 1) · tile is the *next* tile's first query. The last one here stands before it.")
+        "One too far: (row + 1) · tile is the *next* tile's first query. The last one here is before it.")
 mistake("alive", ends(last=lambda row, n, tile: n - 1),
         "The text's last query is taken for the tile's: the last one of tile `row` is (row + 1) · tile − 1, where the text is long enough.")
 mistake("alive", ends(last=lambda row, n, tile: (row + 1) * tile - 1),
-        "The last tile may be narrower: no query stands behind n − 1.")
+        "The last tile may be narrower: no query is beyond n − 1.")
 mistake("alive", listed(begin=lambda first, window: first - window + 1),
         "There are no tiles before the first one: where the window reaches beyond the beginning, start at 0.")
 mistake("alive", listed(begin=lambda first, window: max(0, first - window)),
-        "The list begins one key too early: the first query's window reaches back to i − w + 1, since it sees itself, too.")
+        "The list begins one key too early: the first query's window reaches back to i − w + 1, since it also sees itself.")
 mistake("alive", listed(begin=lambda first, window: max(0, first - window + 2)),
         "The list begins one key too late: the first query's window reaches back to i − w + 1.")
 mistake("alive", listed(begin=lambda first, window: first),
-        "Only the tile on the diagonal is listed. Earlier ones hold keys of the window, too.")
+        "Only the tile on the diagonal is listed. Earlier ones hold keys of the window as well.")
 mistake("alive", listed(whole=lambda first, last, left, right, window: right >= first and last - left < window),
-        "Turned round: a tile is whole where its last key is *not later* than the first query.")
+        "Reversed: a tile is whole where its last key is *not later* than the first query.")
 mistake("alive", listed(whole=lambda first, last, left, right, window: right < first and last - left < window),
         "A key at the first query's own position is no future to it: `right <= first`.")
 mistake("alive", listed(whole=lambda first, last, left, right, window: right <= first and last - left <= window),
@@ -562,7 +562,7 @@ mistake("forward", tiled(for_o=one),
 mistake("forward", tiled(for_l=one),
         "The sum of the values is rescaled, the sum of the weights is not. They were made with the same maximum.")
 mistake("forward", tiled(for_l=lambda r: 1 / r.clamp(min=1e-30), for_o=lambda r: 1 / r.clamp(min=1e-30)),
-        "The sums are rescaled the wrong way round. They shrink when the maximum rises: exp(old − new).")
+        "The sums are rescaled the wrong way around. They shrink when the maximum rises: exp(old − new).")
 mistake("forward", tiled(for_o=torch.zeros_like, for_l=torch.zeros_like),
         "Each tile replaces the sums of those before it. Rescale them, and add.")
 mistake("forward", tiled(new=lambda m, greatest: greatest),
@@ -576,9 +576,9 @@ mistake("forward", tiled(dead=lambda rows, columns: columns[-1] > rows[-1]),
 for hide in (lambda rows, columns: columns >= rows[:, None], lambda rows, columns: (columns >= rows[:, None]) & (columns > 0)):
     mistake("forward", tiled(hide=hide), "Causal, but no query sees its own key. It may: hide only what is later.")
 mistake("forward", tiled(hide=lambda rows, columns: columns < rows[:, None]),
-        "The mask is the wrong way round: it hides the past. What is *later* must be hidden.")
+        "The mask is the wrong way around: it hides the past. What is *later* must be hidden.")
 mistake("forward", divided_in_each_tile,
-        "Each tile has a softmax of its own, and the tiles' outputs are averaged. Tiles with large scores must count more: "
+        "Each tile has its own softmax, and the tiles' outputs are averaged. Tiles with large scores must count more: "
         "carry the sums along, and divide once at the end.")
 mistake("forward", tiled(divide=False),
         "The division by the sum of the weights is missing at the end.")
@@ -587,7 +587,7 @@ mistake("forward", tiled(log=lambda m, l: l.log()),
         "The output is right. L lacks the maximum: l is a sum of exp(score − m), so the log-sum-exp is m + log l.")
 mistake("forward", tiled(log=lambda m, l: m + l), "The output is right. L is m + *log* l.")
 mistake("forward", tiled(hide=lambda rows, columns: columns > rows[-1]),
-        "Only whole tiles of the future are skipped. In the tile on the diagonal a query still sees its neighbours' future: "
+        "Only whole tiles of the future are skipped. In the tile on the diagonal a query still sees its neighbors' future: "
         "mask inside that tile.")
 mistake("forward", tiled(hide=lambda rows, columns: columns > (rows - rows[0])[:, None]),
         "The mask compares a key's position with a query's place *inside its tile*. Both must count from the beginning of "
@@ -635,7 +635,7 @@ alternative("forward", keys_outside)
 #
 # `D` is (n, 1). In a tile, `P` and `dS` are (rows, columns): `dv[columns] += P.T @ d_out[rows]`.
 # </details>
-# <details><summary>Hint 3: where does 1/√d stand?</summary>
+# <details><summary>Hint 3: where does 1/√d belong?</summary>
 #
 # Three times: in `S`, as in the forward pass, and once each in `dq` and `dk`.
 # </details>
@@ -688,7 +688,7 @@ def back(D=lambda d_out, out: (d_out * out).sum(-1, keepdim=True), inside=lambda
          hidden=True, future=lambda rows, columns: columns > rows[:, None], to_k=None, to_q=None,
          P=lambda S, L: (S - L).exp(), for_v=lambda P, dS: P, for_k=lambda P, dS: dS,
          dS=lambda P, dP, D: P * (dP - D), add=True):
-    """The way back with something wrong."""
+    """The backward pass with something wrong."""
     def answer(q, k, v, out, L, d_out, is_causal, tile):
         d = q.shape[-1]
         dq, dk, dv = (torch.zeros_like(each) for each in (q, k, v))
@@ -723,17 +723,17 @@ mistake("backward", back(D=lambda d_out, out: (out * out).sum(-1, keepdim=True))
 mistake("backward", back(D=lambda d_out, out: (d_out * out).mean(-1, keepdim=True)),
         "D is a mean over the row. It is a sum.")
 mistake("backward", back(outside=lambda d: 1.0),
-        "dv is right. dq and dk lack a factor 1/√d: the scores were scaled, so their gradient is, too.")
-mistake("backward", back(to_k=1.0), "dk lacks the factor 1/√d: the scores were scaled, so their gradient is, too.")
-mistake("backward", back(to_q=1.0), "dq lacks the factor 1/√d: the scores were scaled, so their gradient is, too.")
+        "dv is right. dq and dk lack a factor 1/√d: the scores were scaled, so their gradient is as well.")
+mistake("backward", back(to_k=1.0), "dk lacks the factor 1/√d: the scores were scaled, so their gradient is as well.")
+mistake("backward", back(to_q=1.0), "dq lacks the factor 1/√d: the scores were scaled, so their gradient is as well.")
 mistake("backward", back(P=lambda S, L: S.exp()), "The weights are exp(S − L). Without L they don't add up to 1.")
-mistake("backward", back(dS=lambda P, dP, D: P * (D - dP)), "The sign of dS is turned round: dO Vᵀ − D, not D − dO Vᵀ.")
+mistake("backward", back(dS=lambda P, dP, D: P * (D - dP)), "The sign of dS is reversed: dO Vᵀ − D, not D − dO Vᵀ.")
 mistake("backward", back(future=lambda rows, columns: columns >= rows[:, None]),
-        "The diagonal is hidden on the way back. A query sees its own key: hide only what is later.")
+        "The diagonal is hidden in the backward pass. A query sees its own key: hide only what is later.")
 mistake("backward", back(inside=lambda d: 1.0),
         "The scores are not scaled when they are computed again, so the weights are not those of the forward pass.")
 mistake("backward", back(hidden=False),
-        "The mask is forgotten on the way back: future keys get weights again, and a gradient.")
+        "The mask is forgotten in the backward pass: future keys get weights again, and a gradient.")
 mistake("backward", back(P=lambda S, L: S.softmax(-1).nan_to_num()),
         "The weights are a softmax over the tile. They are exp(S − L), for L knows the whole row.")
 mistake("backward", back(for_v=lambda P, dS: dS), "dv is made of dS. The values were averaged with the *weights*: Pᵀ dO.")
@@ -819,12 +819,12 @@ def counted(room=lambda B, d: 4 * B * d + B * B + KEPT * B, times=lambda n, B: m
     return answer
 
 
-mistake("travel", counted(room=lambda B, d: 4 * B * d + KEPT * B), "The tile of scores needs room, too: B · B numbers.")
+mistake("travel", counted(room=lambda B, d: 4 * B * d + KEPT * B), "The tile of scores also needs room: B · B numbers.")
 mistake("travel", counted(room=lambda B, d: 4 * B * d),
-        "This is the paper's M / 4d: the four tiles of width d. Here the tile of scores, B · B, and what is kept per query need room, too.")
+        "This is the paper's M / 4d: the four tiles of width d. Here the tile of scores, B · B, and what is kept per query also need room.")
 mistake("travel", counted(room=lambda B, d: 3 * B * d + B * B + KEPT * B),
         "One tile is missing in fast memory: q, k, v *and* the output that is being summed up.")
-mistake("travel", counted(room=lambda B, d: 4 * B * d + B * B), "The {{KEPT:words}} numbers of each query, its maximum and its sum among them, need room, too: {{KEPT}}B.")
+mistake("travel", counted(room=lambda B, d: 4 * B * d + B * B), "The {{KEPT:words}} numbers of each query, its maximum and its sum among them, also need room: {{KEPT}}B.")
 mistake("travel", counted(room=lambda B, d: 4 * B * d + B * B + KEPT * B - 1 if B > 1 else 0, times=lambda n, B: n // B),
         "The number of tiles is rounded down. The last, narrower tile of queries needs all keys as well.")
 for cut in (lambda B, d: 4 * B + B * B + KEPT * B, lambda B, d: B * d + B * B + KEPT * B):
@@ -865,24 +865,24 @@ equivalent("travel", "B = 1 → B = 0", "A tile of 1 always fits, so the loop ta
 # In each step all that was summed up is multiplied by $e^{m - m'}$. But where the maximum has not risen, that factor is 1,
 # and the work was for nothing. How much of it could be left out?
 #
-# Draw random queries and keys, $d$ = 64. For one query and tiles of 64 keys, measure in what share of the steps after the
-# first the maximum rises, for 1,024, 4,096 and 16,384 keys. Average over many draws, and say how far off your means may be. Find the rule for the number of rises, and say why. Then do the
-# same for a tile of 64 queries, whose sums can only be left alone if *none* of its maxima rises. What would you do about
-# it in a kernel?
+# Draw random queries and keys, $d$ = 64. For one query and tiles of 64 keys, measure in what fraction of the steps after
+# the first the maximum rises, for 1,024, 4,096 and 16,384 keys. Average over many draws, and say how far off your means
+# may be. Find the rule for the number of rises, and say why. Then do the same for a tile of 64 queries, whose sums can
+# only be left alone if *none* of its maxima rises. What would you do about it in a kernel?
 #
-# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
+# Measure in new cells below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
 # of your numbers. A person reads it.
 
 # %% [markdown] nbgrader={"grade_id": "rises", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
-# Means of 300 draws (100 at 16,384 keys), tiles of 64 keys. "Rises": in how many of the steps after the first a maximum
-# rises.
+# Means and their standard errors, tiles of 64 keys: 2,000 draws for one query; 400, 300 and 150 for a tile of queries.
+# "Rises": in how many of the steps after the first a maximum rises.
 #
 # | keys | steps | one query | expected | a tile of 64 queries | expected |
 # | --- | --- | --- | --- | --- | --- |
-# | 1,024 | 15 | 2.44 (16 %) | 2.38 | 14.9 (99.6 %) | 14.9 |
-# | 4,096 | 63 | 3.58 (5.7 %) | 3.74 | 53.2 (84 %) | 53.5 |
-# | 16,384 | 255 | 4.66 (1.8 %) | 5.12 | 121 (48 %) | 122 |
+# | 1,024 | 15 | 2.43 ± 0.03 (16%) | 2.38 | 14.9 ± 0.0 (99.5%) | 14.9 |
+# | 4,096 | 63 | 3.72 ± 0.04 (5.9%) | 3.74 | 53.2 ± 0.2 (84%) | 53.5 |
+# | 16,384 | 255 | 5.10 ± 0.05 (2.0%) | 5.12 | 122.8 ± 0.6 (48%) | 122.5 |
 #
 # Keys come in random order, so of the first $t$ tiles each is as likely as any other to hold the greatest score: the
 # newest one does with probability $1/t$. The number of rises is $\frac12 + \frac13 + \dots + \frac1T \approx \ln T - 0.42$,
@@ -902,6 +902,125 @@ equivalent("travel", "B = 1 → B = 0", "A tile of 1 always fits, so the loop ta
 # tile of 64 queries, with numbers that show how much rarer it can be left alone. 1 point: a proposal for a kernel that
 # stays exact (skip when no maximum of the tile rises, or keep an old maximum as long as the new one is not much greater,
 # since any reference near the maximum will do).
+
+# %% [markdown]
+# ### Task 8 · A mask as a rule   ●●○○○ · 8 minutes · 2 points
+#
+# FlexAttention (section 7.5 of the lesson) asks for a rule, `mask_mod`: a function of the numbers of batch, head, query and
+# key, all of them tensors, that is `True` where the query may see the key. Write the rule for several documents in one
+# row. `start` holds, for each position, where its document begins: `[0, 0, 0, 3, 3]` for documents of 3 and 2 tokens.
+# A query sees, in its own document only and never a later key,
+#
+# - the last `window` keys, its own among them,
+# - and the first `sinks` keys of the document.
+#
+# Return the rule itself, not a table. (To try it: `create_block_mask(rule, None, None, n, n, device="cpu", BLOCK_SIZE=4)`,
+# and `flex_attention(q, k, v, block_mask=...)`, as in the lesson.)
+#
+# <details><summary>Hint 1: and, or</summary>
+#
+# Python's `and` and `or` need one truth value, and these are tensors: write `&` and `|`, with parentheses around each
+# comparison.
+# </details>
+# <details><summary>Hint 2: the same document</summary>
+#
+# Two positions are in the same document where their documents begin at the same position: `start[query] == start[key]`.
+# </details>
+# <details><summary>Hint 3: the first keys of a document</summary>
+#
+# `key - start[key]` counts from the beginning of the key's document: 0 is its first token.
+# </details>
+
+# %%
+def pairs(rule: Callable[..., Tensor], n: int) -> Bool[Tensor, "n n"]:
+    """Which query may see which key, as FlexAttention asks: by the numbers of positions."""
+    position, zero = torch.arange(n), torch.tensor(0)
+    return rule(zero, zero, position[:, None], position).expand(n, n)
+
+# %% nbgrader={"grade_id": "mask-rule", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def packed_rule(start: Int[Tensor, "n"], window: int, sinks: int) -> Callable[..., Tensor]:
+    """The rule for several documents in a row: a causal window, and the first keys of each document."""
+    ### BEGIN SOLUTION
+    def mask_mod(batch, head, query, key):
+        near = (query - key < window) | (key - start[key] < sinks)
+        return (query >= key) & near & (start[query] == start[key])
+
+    return mask_mod
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-mask-rule", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("mask-rule") as show:
+    def begins(*lengths):
+        starts = [sum(lengths[:i]) for i in range(len(lengths))]
+        return torch.tensor(starts).repeat_interleave(torch.tensor(lengths))
+
+    n, window, sinks = show.random_size(7, 20), show.random_size(2, 4), show.random_size(1, 3)
+    show(pairs(packed_rule(begins(n), window, 0), n), f"one document of {n}, a window of {window}, no sinks")
+    n = show.random_size(7, 20)
+    show(pairs(packed_rule(begins(n), 1, sinks), n), f"one document of {n}, a window of 1, sinks: {sinks}")
+    lengths = show.random_size(3, 12), show.random_size(3, 12)
+    show(pairs(packed_rule(begins(*lengths), 99, 0), sum(lengths)), f"documents of {lengths}, a window wider than all")
+    for window, sinks in ((3, 1), (2, 3)):
+        lengths = show.random_size(5, 14), show.random_size(5, 14), 1, 3
+        show(pairs(packed_rule(begins(*lengths), window, sinks), sum(lengths)),
+             f"documents of {lengths}, a window of {window}, sinks: {sinks}")
+
+# %% tags=["mistakes"]
+def ruled(near=lambda distance, window: distance < window, first=lambda key, start, sinks: key - start[key] < sinks,
+          past=lambda query, key: query >= key, same=lambda query, key, start: start[query] == start[key],
+          whole=lambda past, near, first, same: past & (near | first) & same):
+    """The rule with something wrong."""
+    def answer(start, window, sinks):
+        def mask_mod(batch, head, query, key):
+            return whole(past(query, key), near(query - key, window), first(key, start, sinks), same(query, key, start))
+        return mask_mod
+    return answer
+
+
+mistake("mask-rule", ruled(near=lambda distance, window: distance <= window),
+        "The window is one too wide: with the query's own, `window` keys reach back to a distance of window − 1.")
+mistake("mask-rule", ruled(near=lambda distance, window: distance > window),
+        "The comparison is reversed: a key is in the window while its distance is *less* than `window`.")
+mistake("mask-rule", ruled(near=lambda distance, window: -distance < window),
+        "Every earlier key is in the window here: the distance is `query - key`, not `key - query`.")
+mistake("mask-rule", ruled(first=lambda key, start, sinks: key - start[key] > sinks),
+        "The comparison is reversed: a sink is *less* than `sinks` away from the start of its document.")
+mistake("mask-rule", ruled(first=lambda key, start, sinks: start[key] - key < sinks),
+        "Nearly every earlier key counts as a sink: its distance from the start is `key - start[key]`.")
+mistake("mask-rule", ruled(same=lambda query, key, start: start[query] != start[key]),
+        "Only *other* documents are seen. A pair is allowed where both positions have the same start.")
+mistake("mask-rule", ruled(near=lambda distance, window: distance.abs() < window, past=lambda query, key: query >= 0),
+        "Later keys are seen. Whatever the window and the sinks allow, the key may not be later than the query.")
+mistake("mask-rule", ruled(whole=lambda past, near, first, same: ((past & near) | first) & same),
+        "A query before the end of the sinks sees sinks that come later. `query >= key` holds for window and sinks alike.")
+mistake("mask-rule", ruled(whole=lambda past, near, first, same: (past & near & same) | first),
+        "The sinks of *all* documents are seen, later ones among them. Both conditions hold for sinks as well.")
+mistake("mask-rule", ruled(past=lambda query, key: query > key), "No query sees its own key. It may: `query >= key`.")
+mistake("mask-rule", ruled(past=lambda query, key: query <= key),
+        "The order is exchanged: a query sees itself and what comes *before* it, `query >= key`.")
+mistake("mask-rule", ruled(first=lambda key, start, sinks: key - start[key] <= sinks),
+        "One sink too many: a document's first key is 0 away from its start, so the distance is *less* than `sinks`.")
+mistake("mask-rule", ruled(first=lambda key, start, sinks: key < sinks),
+        "Only the first document has sinks. Count from the start of the key's own document: `key - start[key]`.")
+mistake("mask-rule", ruled(first=lambda key, start, sinks: key < 0), "The sinks are missing: the first keys of the document.")
+mistake("mask-rule", ruled(near=lambda distance, window: distance < 0), "The window is missing: only the sinks are seen.")
+mistake("mask-rule", ruled(whole=lambda past, near, first, same: past & near & first & same),
+        "A key must be in the window *and* be a sink here. One of the two is enough: `|`.")
+mistake("mask-rule", ruled(same=lambda query, key, start: query >= 0),
+        "Documents see each other. Allow a pair only where both positions have the same start.")
+mistake("mask-rule", ruled(same=lambda query, key, start: start[key] == 0),
+        "Keys of the first document are seen by all, others by none. Compare the key's start with the *query's*.")
+
+
+def by_own_start(start, window, sinks):
+    def rule(b, h, i, j):
+        begin = start[i]
+        in_document = (begin <= j) & (j <= i)
+        return in_document & torch.logical_or(i < j + window, j < begin + sinks)
+    return rule
+
+
+alternative("mask-rule", by_own_start)
 
 # %%
 check.summary()

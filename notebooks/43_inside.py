@@ -1,0 +1,884 @@
+# %% [markdown] lesson={"part": "V From a model to an assistant", "builds": "hooks that read and replace, a logit taken apart, induction heads watched while they are born, patching, superposition, a sparse autoencoder"}
+# # 43 · Looking inside
+#
+# **After this lesson you will be able to**
+#
+# - take a logit apart into what each head and each network adds to it, and say what these numbers do not show;
+# - watch a circuit of two layers being born, next to the bump that it makes in the loss;
+# - replace an activation, and find the part, the place and the path that a prediction depends on;
+# - ablate heads, with a control;
+# - say why a model can keep more features than it has dimensions, and when it does;
+# - train a sparse autoencoder, read its features' texts, and test one by taking it away.
+#
+# **You need** lessons 04, 06, 10 and 12 (section 5.2). **It takes** about 60 minutes to read and try; all cells
+# together run in about a minute on a laptop.
+
+# %% [markdown]
+# ## 1 The problem: it works, and nobody wrote down how
+#
+# In lesson 12 a decoder of two layers learned to repeat a passage that it had read once. We saw where its heads look.
+# But a map of attention says where a head *looks*, and not what it takes from there, nor whether anything later reads it.
+# And in most models even the question is missing: 4 layers, 16 heads, 128 numbers per token, and no labels.
+#
+# What we have is unusual for a science: every number inside can be read, and every one can be changed. This lesson does
+# both. **Mechanistic interpretability** means to explain what a network computes by its parts, and to test each
+# explanation by changing those parts.
+
+# %% tags=["recorded"]
+import json
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from txcourse import figures
+from txcourse.lesson import expect, predict, predicted, progress
+from txcourse.lesson import prove_equal, show_source
+from txlib import load_pretrained, plots
+from txlib.inspect import ablate, activations, replace
+
+torch.set_num_threads(1)  # for tensors this small, more threads only wait
+
+# %% [markdown]
+# ## 2 The residual stream is a sum
+#
+# ### 2.1 On paper
+#
+# Each block *adds* to what it has read (lesson 06). So what leaves the last block is the embedding plus everything that
+# was added on the way. This sum is called the **residual stream**: all parts read from it, and write into it.
+
+# %% jupyter={"source_hidden": true}
+figures.one_stream(title="Every part reads the stream, and adds to it")
+
+# %% [markdown]
+# Take a stream of two numbers. A token's logit is the dot product of the stream with that token's row of the output
+# matrix, here $(3, 1)$. Since the stream is a sum, so is the logit:
+#
+# | part | adds to the stream | its share of the logit |
+# | --- | --- | --- |
+# | embedding | $(1, 0)$ | $3 \cdot 1 + 1 \cdot 0 = 3$ |
+# | a head | $(0, 2)$ | $3 \cdot 0 + 1 \cdot 2 = 2$ |
+# | another head | $(1, -1)$ | $3 \cdot 1 - 1 \cdot 1 = 2$ |
+# | feed-forward network | $(-1, 1)$ | $-3 + 1 = -2$ |
+# | together | $(1, 2)$ | $3 \cdot 1 + 1 \cdot 2 = 5$ |
+#
+# Such a share is called **direct logit attribution** (Elhage et al. 2021). *Direct*, because it counts only what goes
+# straight from the part to the logits, and not what other parts make of it.
+#
+# ### 2.2 Read what a part adds
+#
+# PyTorch calls a **hook** each time a module has computed something. One line keeps what it returned. The model is
+# lesson 12's, which has read Lewis Carroll; the text is *The March*, and *Hare* should follow.
+
+# %%
+from txlib.data import shipped
+from txlib.text import load_tokenizer
+
+model = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
+tokenizer = load_tokenizer(shipped("glassllm-en"))
+ids = torch.tensor([tokenizer.encode("The March")])  # (1, 3)
+
+# %% [markdown]
+# The hook, and where it is attached and taken off again:
+
+# %%
+kept, hooks = {}, []
+
+
+def keep(name, module, inputs, output):
+    kept[name] = output
+
+
+for number, layer in enumerate(model.decoder.layers):
+    for part in ("self_attention", "feed_forward"):
+        module = getattr(layer, part)
+        hooks.append(module.register_forward_hook(partial(keep, (number, part))))
+with torch.no_grad():
+    model(ids)
+for hook in hooks:
+    hook.remove()  # or it would go on keeping
+
+# %% [markdown]
+# Eight parts, two in each block. Added to the embedding, they are what the last norm reads. The library has such
+# hooks by name, `activations(model, name, …)`, so we can compare:
+
+# %%
+total = model.embed(ids) + sum(kept.values())  # (1, 3, d_model)
+with torch.no_grad(), activations(model, "decoder.layers.3") as seen:
+    model(ids)
+prove_equal(total, seen["decoder.layers.3"], tolerance=1e-4, what="Sum and stream")
+
+# %% [markdown]
+# ### 2.3 Heads add as well
+#
+# A layer of attention puts its heads next to each other and multiplies by $W_O$ (lesson 04). On paper, two heads of one
+# number each: $(2, 3)$ times $W_O$ is 2 times its first row plus 3 times its second. So each head has rows of its own,
+# and what the layer adds is a sum over heads:
+#
+# $$[h_1, h_2, \dots]\, W_O = \sum_i h_i\, W_O^{(i)}$$
+
+# %%
+name = "decoder.layers.2.self_attention"
+with torch.no_grad(), activations(model, name, f"{name}.heads") as seen:
+    model(ids)
+heads = seen[f"{name}.heads"]  # (1, heads, 3, head_dim)
+weight = model.get_submodule(name).output.weight  # (d_model, heads · head_dim)
+rows = weight.T.unflatten(0, (4, -1))  # (heads, head_dim, d_model)
+by_head = heads @ rows  # (1, heads, 3, d_model)
+prove_equal(by_head.sum(dim=1), seen[name], tolerance=1e-5, what="Heads and layer")
+
+# %% [markdown]
+# ## 3 What would it say now?
+#
+# ### 3.1 The logit lens
+#
+# We can read the stream at any depth. What does it mean there? One answer: pretend that the model ends here. Apply the
+# last norm and the output matrix to the stream after each block, as if it were the last. This is the **logit lens**
+# (nostalgebraist 2020).
+
+# %%
+from txlib.inspect import logit_attribution, logit_lens
+
+
+def token(id):
+    return tokenizer.tokenizer.id_to_token(int(id)).replace("▁", "␣").replace("\n", "⏎")
+
+
+for prompt in ("The March", "“Curiouser and"):
+    print(prompt)
+    lens = logit_lens(model, torch.tensor([tokenizer.encode(prompt)]))
+    for depth, logits in enumerate(lens[:, 0, -1]):  # (vocab,) each
+        top = logits.softmax(dim=-1).topk(3)
+        words = [f"{token(i)} {p:.0%}" for p, i in zip(top.values, top.indices)]
+        print(f"  after {depth} blocks: ", "   ".join(words))
+
+# %% [markdown]
+# In the first text the answer (*␣H*, then *are*) is there after one block, and the other three hardly change it. In the
+# second, each block says something else, and the lens before the first block repeats what it reads: embeddings and output matrix are one matrix here, so a token may fit itself best (in the first text it does
+# not).
+#
+# ### 3.2 Shares of a logit
+#
+# Which part put *␣H* there? One difficulty is left: the last norm divides the stream by its length. That is one number,
+# the same for all parts, so we keep it as it is and divide each part by it. The library does this:
+
+# %%
+hare = torch.tensor(tokenizer.encode(" Hare", special_tokens=False)[:1])
+shares = {part: x.item() for part, x in logit_attribution(model, ids, hare).items()}
+with torch.no_grad():
+    logit = model(ids).logits[0, -1, hare].item()
+print(f"logit of {token(hare)}: {logit:.2f}; parts: {sum(shares.values()):.2f}")
+for part in sorted(shares, key=shares.get, reverse=True)[:5]:
+    print(f"{shares[part]:6.2f}  {part}")
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "share-of-embedding", "The embedding's own share of the logit is 0.04. What happens to the logit without the embedding?",
+    "it falls by about 0.04", "it falls by much more", "it rises",
+)
+
+# %% [markdown]
+# A share is a piece of arithmetic. Is it also what would be missing *without* the part? To find out, replace what the
+# part adds by zeros, and let the rest of the model compute on:
+
+# %%
+@torch.no_grad()
+def without(part):
+    with replace(model, {part: ablate()}):
+        return model(ids).logits[0, -1, hare].item() - logit
+
+
+compared = ["embedding", "decoder.layers.0.feed_forward",
+            "decoder.layers.2.self_attention.heads.1",
+            "decoder.layers.1.self_attention.heads.0"]
+for part in compared:
+    print(f"{part:40} share {shares[part]:5.2f}, without it {without(part):+6.2f}")
+predicted("share-of-embedding", "it falls by much more")
+
+# %% [markdown]
+# The embedding says nothing about *Hare* directly, but everything else reads it. Head 1 of the third layer does what its
+# share says. Head 0 of the second has no share, and still the logit *rises* without it: it changes what later parts
+# read. So attribution is a good first list of suspects. What a part *does* takes an intervention.
+
+# %% [markdown]
+# ## 4 Induction heads are born
+#
+# ### 4.1 What to measure
+#
+# Now a model small enough to understand whole: lesson 12's task. A passage of 4 to 23 different symbols, out of 64, is
+# read again and again; two layers of attention only, four heads each, have to say the next symbol.
+
+# %% tags=["recorded"]
+from txlib.attention import recording
+from txlib.layers import BlockConfig
+from txlib.models import GPT, GPTConfig
+from txlib.paths import DATA
+from txlib.training import optimizers, warmup_linear
+
+KINDS, LENGTH = 64, 48
+
+
+def repeated(sizes):  # (text, 1): how many symbols each passage has
+    """Texts of LENGTH symbols: a passage of different ones, again and again."""
+    drawn = torch.rand(len(sizes), KINDS).argsort(dim=1)  # (text, KINDS)
+    return drawn.gather(1, torch.arange(LENGTH) % sizes)  # (text, LENGTH)
+
+
+# %% [markdown]
+# An **induction head** asks *what came after this symbol the last time?* It needs help from below: a **previous-token
+# head**, which notes in each symbol which one came before it.
+
+# %% jupyter={"source_hidden": true}
+figures.induction(
+    "dafcda", title="Layer 1 notes what came before; layer 2 looks it up",
+    alt="The symbols d, a, f, c, d, a in a row. An arrow below leads from f to the a before it: layer 1, a came before me. An "
+    "arrow above leads from the last a to f: layer 2, what came after a? So the next symbol is f.",
+)
+
+# %% [markdown]
+# So there are two scores, each a weight of attention. On paper, for *d a f c d a*: the previous-token score of the *f* is
+# its weight on the first *a*. The induction score of the last *a* is its weight on the *f*. In a mask per score (a
+# passage may have been read several times, so several keys may count):
+
+
+# %% tags=["recorded"]
+def keys_that_count(ids):  # (text, length): two masks (text, query, key)
+    before = F.pad(ids[:, :-1], (1, 0), value=-1)  # the symbol before each one
+    is_before = ids[:, None, :] == before[:, :, None]
+    is_after = before[:, None, :] == ids[:, :, None]
+    return is_before, is_after
+
+
+torch.manual_seed(99)
+test_sizes = torch.randint(4, 24, (100, 1))
+test = repeated(test_sizes)  # (text, LENGTH)
+again = torch.arange(LENGTH) >= test_sizes  # where the passage is read again
+is_before, is_after = keys_that_count(test)
+
+# %% [markdown]
+# Previous-token heads must work while a passage is read first, induction heads when it is read again. There we also
+# measure the loss:
+
+
+# %% tags=["recorded"]
+@torch.no_grad()
+def look(learner):
+    with recording(learner) as seen:
+        logits = learner(test).logits[:, :-1]
+    first, second = (weights[0] for weights in seen.values())
+    loss = F.cross_entropy(logits.mT, test[:, 1:], reduction="none")
+    before = (first * is_before[:, None]).sum(dim=-1).mT  # (text, LENGTH, head)
+    after = (second * is_after[:, None]).sum(dim=-1).mT
+    return {"repeat": loss[again[:, :-1]].mean().item(),
+            "first": loss[~again[:, :-1]].mean().item(),
+            "before": before[:, 1:][~again[:, 1:]].mean(dim=0).tolist(),
+            "after": after[again].mean(dim=0).tolist()}
+
+
+# %% [markdown]
+# ### 4.2 The birth
+#
+# Train, and look every ten steps.
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "birth", "How will the loss on repeated symbols fall?",
+    "steadily, while both scores grow steadily", "slowly, then suddenly, and both scores rise at that moment",
+    "suddenly, and long before any head has a high score",
+)
+
+
+# %% tags=["recorded"]
+def train(seed=0, steps=500):
+    torch.manual_seed(seed)
+    block = BlockConfig.of_sizes(64, 4, d_ff=0, position="rotary")
+    sizes = {"layers": 2, "max_length": LENGTH, "init_std": 0.1}
+    learner = GPT(GPTConfig(KINDS, block, **sizes, tie_embeddings=False))
+    optimizer, rows = optimizers(learner, lr=5e-3), []
+    for step in progress(range(1, steps + 1), "training"):
+        ids = repeated(torch.randint(4, 24, (32, 1)))  # (text, LENGTH)
+        learner(ids, labels=ids).loss.backward()
+        optimizer.set_factor(warmup_linear(step, steps, warmup=20))
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 10 == 0:
+            rows.append({"step": step, **look(learner)})
+    return learner.eval(), rows
+
+
+# %% [markdown]
+# Here are the steps around the birth:
+
+# %% tags=["nbval-ignore-output"]
+learner, born = train()
+print("step   loss: first, again   layer 1, before       layer 2, after")
+for row in born[::4]:
+    scores = ["  ".join(f"{x:.2f}" for x in row[kind]) for kind in ("before", "after")]
+    losses = f"{row['step']:4} {row['first']:8.2f} {row['repeat']:9.2f}"
+    print(losses, *scores, sep="    ")
+expect("Loss on repeats", born[-1]["repeat"], 0, 0.3)
+
+# %% [markdown]
+# Is it always like this? `data/inside.py` has recorded three starts:
+
+# %% jupyter={"source_hidden": true}
+recorded = json.loads((DATA / "inside.json").read_text())
+figures.births(recorded["births"], title="The loss falls when both kinds of heads appear")
+
+# %% jupyter={"source_hidden": true}
+predicted("birth", "slowly, then suddenly, and both scores rise at that moment", "From all three starts.")
+
+# %% [markdown]
+# From each start there is a plateau, then within some fifty steps the loss falls to a fraction, and in these same steps
+# both scores rise. Neither kind of head helps without the other, so at first there is little to gain from either (our
+# explanation of the plateau). The moment differs from start to start, and the loss on *new* symbols even rises there.
+# In large models trained on real text there is such a bump as well, early in training, and in-context learning
+# improves in it (Olsson et al. 2022, arguments 1 and 2).
+#
+# ### 4.3 And a model of real text?
+#
+# Our small Llama has read a few books. Does it have such heads? Give it random tokens, twice:
+
+# %%
+torch.manual_seed(0)
+noise = torch.randint(300, 1000, (50, 20)).repeat(1, 2)  # (text, 40)
+_, comes_after = keys_that_count(noise)
+with torch.no_grad(), recording(model) as seen:
+    log_p = model(noise).logits[:, :-1].log_softmax(dim=-1)
+for weights in seen.values():
+    score = (weights[0] * comes_after[:, None]).sum(dim=-1)  # (text, head, query)
+    by_head = score[..., 20:].mean(dim=(0, 2))  # (head,)
+    print("induction scores", "  ".join(f"{x:.2f}" for x in by_head))
+nats = -log_p.gather(-1, noise[:, 1:, None])[..., 0]  # (text, 39)
+print(f"first reading {nats[:, :19].mean():.1f} nats, second {nats[:, 20:].mean():.1f}")
+
+# %% [markdown]
+# No head comes near, and the second reading is no easier than the first. Little in its books is repeated word for word,
+# and it is small (our explanation). A name for a head is a claim about *one* model: measure it in yours.
+
+# %% [markdown]
+# ## 5 Which part does it?
+#
+# ### 5.1 Where is the answer, and when?
+#
+# We have scores that rose together. What is missing is a test of what depends on what. Take pairs of texts that differ
+# in one symbol. The *clean* one is a passage of 8, read once, and its first four symbols again; the fifth should follow.
+# In the *corrupted* one, that fifth symbol is another one. Run the corrupted text, but put one vector of the clean run in
+# its place, and see whether the answer comes back. This is **activation patching** (Meng et al. 2022 call it causal
+# tracing).
+
+# %%
+torch.manual_seed(1)
+clean = repeated(torch.full((200, 1), 8))[:, :12]  # (text, 12)
+answer = clean[:, 4]  # what should follow
+new = (KINDS - 1 - clean[:, 4:5]) % KINDS
+is_used = (clean == new).any(dim=1)
+clean, answer, new = clean[~is_used], answer[~is_used], new[~is_used]
+corrupted = clean.clone()
+corrupted[:, 4:5] = new
+
+# %% [markdown]
+# What is measured is how far the clean text's answer is ahead of the corrupted one's:
+
+# %%
+def lead(output):
+    last = output.logits[:, -1]  # (text, KINDS)
+    return (last.gather(1, answer[:, None]) - last.gather(1, new)).mean().item()
+
+
+stream = ["embedding", "decoder.layers.0", "decoder.layers.1"]
+with torch.no_grad(), activations(learner, *stream) as seen:
+    low, high = lead(learner(corrupted)), lead(learner(clean))
+source = dict(seen)  # of the clean run, the last one: name → (text, 12, d_model)
+print(f"lead of the answer: clean {high:.1f}, corrupted {low:.1f}")
+
+# %% [markdown]
+# Three depths, twelve positions. 0 means that nothing changes, 1 that the clean answer is back:
+
+# %%
+def put(name, position, x):  # the clean vector, at one position
+    x = x.clone()
+    x[:, position] = source[name][:, position]
+    return x
+
+
+back = torch.zeros(3, 12)
+for depth, name in enumerate(stream):
+    for position in range(12):
+        with torch.no_grad(), replace(learner, {name: partial(put, name, position)}):
+            back[depth, position] = (lead(learner(corrupted)) - low) / (high - low)
+
+# %% jupyter={"source_hidden": true}
+plots.heatmap(
+    back, rows=["embedding", "after layer 1", "after layer 2"], columns=list("abcdefghabcd"), size=0.62,
+    xlabel="position that is patched (e differs)", ylabel="", span=(0, 1),
+    title="The answer waits at its place, and layer 2 fetches it",
+    alt="A map of three depths and twelve positions. " + "; ".join(
+        f"{depth}: largest at position {int(row.argmax())}, {row.max():.2f}"
+        for depth, row in zip(("embedding", "after layer 1", "after layer 2"), back)),
+)
+
+# %% [markdown]
+# Until layer 1 is done, everything about the answer is where it was read. After layer 2 it is at the last position, and
+# nowhere else. So layer 2 moves it. Which of its heads?
+#
+# ### 5.2 Which heads?
+#
+# `patching` of the library does this for any list of names; heads have names as well. And a second kind of pairs: change
+# the symbol *before* the answer. Then the answer is still in the text, but nothing says any more that it comes next.
+
+# %%
+key_gone = clean.clone()
+key_gone[:, 3:4] = new  # the last symbol of the text has no earlier copy now
+
+
+def log_p_answer(output):
+    log_p = output.logits[:, -1].log_softmax(dim=-1)
+    return log_p.gather(1, answer[:, None]).mean().item()
+
+
+with torch.no_grad():
+    low_2, high_2 = log_p_answer(learner(key_gone)), log_p_answer(learner(clean))
+
+# %% [markdown]
+# Each head, for both kinds of pairs:
+
+# %%
+from txlib.inspect import patching, path_patching
+
+every_head = ["decoder.layers.*.heads.*"]
+by_answer = patching(learner, clean, corrupted, every_head, lead)
+by_key = patching(learner, clean, key_gone, every_head, log_p_answer)
+print("the answer differs   the symbol before it differs   patched head")
+for name in by_answer:
+    one = (by_answer[name] - low) / (high - low)
+    two = (by_key[name] - low_2) / (high_2 - low_2)
+    print(f"{one:12.0%} {two:24.0%} {'':17} layer {int(name[15]) + 1}, head {name[-1]}")
+
+# %% [markdown]
+# If the symbol before the answer differs, two heads of layer 1 bring it back: those with the high scores of section 4.2.
+# If the answer itself differs, it is the *other* two. All heads of layer 2 play a part in both. So layer 1 has two jobs, and
+# the scores showed only one of them.
+#
+# ### 5.3 By which path?
+#
+# Layer 1 notes what came before. Does layer 2 *look that up*, as our picture claims? Then the note must arrive in its
+# **keys**. It could also matter for its queries or its values. **Path patching** (Wang et al. 2022; Goldowsky-Dill et
+# al. 2023) puts in what a sender adds for *one* receiver only; everything else reads the corrupted text.
+
+# %%
+senders = [f"decoder.layers.0.self_attention.heads.{head}" for head in range(4)]
+pairs = {"answer": (corrupted, lead, low, high),
+         "symbol before": (key_gone, log_p_answer, low_2, high_2)}
+for what, (other, measure, floor, top) in pairs.items():
+    print(f"the {what} differs:")
+    for reader in ("query", "key", "value"):
+        receivers = [f"decoder.layers.1.self_attention.{reader}"]
+        found = path_patching(learner, clean, other, senders, receivers, measure)
+        shown = [(x - floor) / (top - floor) for x in found.values()]
+        print(f"  layer 1's heads 0 to 3, to layer 2's {reader:6}",
+              "  ".join(f"{x:4.0%}" for x in shown))
+
+# %% [markdown]
+# What came before arrives in the keys, and hardly anywhere else. And the other two heads work through the values: they say
+# once more *which symbol is here*, for layer 2 to copy. Now the picture of section 4.1 is more than a story, and it has
+# grown: scores say where heads look, patching says what depends on them, and paths say how they are connected.
+#
+# ### 5.4 Break it, with a control
+#
+# If the two heads with the high scores do it, the model must fail without them. But any model gets worse if you damage it.
+# So the claim needs a **control**: remove as many *other* heads of the same layer. **Ablation** needs something in the
+# head's place: zeros, the mean over texts, or what the head says in *another* text (`resample`). Zeros may be far from
+# anything that the next layer ever sees; another text is typical, but says something else.
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "control", "The two heads of layer 1 with the lowest scores are removed (by their mean). How often is the next symbol right?",
+    "more than 80% of the time", "about half of the time", "as seldom as without the other two",
+)
+
+
+# %% tags=["recorded"]
+@torch.no_grad()
+def right(learner, changes):
+    with replace(learner, changes):
+        said = learner(test).logits[:, :-1].argmax(dim=-1)
+    return (said == test[:, 1:])[again[:, :-1]].float().mean().item()
+
+
+def without_heads(learner, scores, by):
+    """Right answers without two heads of layer 1 or some of layer 2."""
+    order = torch.tensor(scores).argsort(descending=True).tolist()
+    first, second = (f"decoder.layers.{layer}.self_attention.heads" for layer in (0, 1))
+    removed = {"layer 1: two with high scores": (first, order[:2]),
+               "layer 1: the other two": (first, order[2:]),
+               "layer 2: one": (second, [0]), "layer 2: two": (second, [0, 1]),
+               "layer 2: all four": (second, [0, 1, 2, 3])}
+    return {label: right(learner, {layer: ablate(*chosen, by=by)})
+            for label, (layer, chosen) in removed.items()}
+
+
+# %% [markdown]
+# This model, and three recorded ones (by their mean):
+
+# %% tags=["nbval-ignore-output"]
+kinds = ("zero", "mean", "resample")
+live = [without_heads(learner, born[-1]["before"], kind) for kind in kinds]
+print(f"all heads: {right(learner, {}):.0%}")
+print(f"{'without …':31}", "  ".join(f"{kind:>8}" for kind in kinds), "   three starts")
+for label in live[0]:
+    starts = [run[label] for run in recorded["without"].values()]
+    print(f"{label:31}", "  ".join(f"{run[label]:8.0%}" for run in live),
+          "   ", " ".join(f"{x:4.0%}" for x in starts))
+expect("The control, by its mean", live[1]["layer 1: the other two"], 0.6, 1)
+predicted("control", "more than 80% of the time")
+
+# %% [markdown]
+# The control makes the first row mean something: two heads less need not matter that much. But look at `resample`, where
+# the control is as bad as the circuit. These two heads say which symbol is here (section 5.3); taken from another text,
+# they say a *wrong* symbol, and layer 2 copies it. Removing a part, and making it say something else, are two questions.
+#
+# Layer 2 has another surprise: without its first head nearly all symbols are right, and without all four almost none. By removing only that
+# *one* head you would conclude that it doesn't matter. The others can do its job. All that `ablate` does:
+
+# %%
+show_source(ablate, last=11)
+
+# %% [markdown]
+# ## 6 Superposition
+#
+# ### 6.1 More features than dimensions, on paper
+#
+# Heads have names by now. Can we name single *numbers* of the stream? In most models they answer to many unrelated
+# things. Elhage et al. (2022) say why. Suppose that a model needs three yes-or-no **features**, and has two dimensions.
+# Put their directions at 120° to each other: $(1, 0)$, $(-\frac12, \frac{\sqrt3}2)$, $(-\frac12, -\frac{\sqrt3}2)$. The
+# dot product of any two is $-\frac12$.
+#
+# - Only the first is on: reading along the three directions gives $1, -\frac12, -\frac12$. A ReLU makes $1, 0, 0$.
+#   Perfect.
+# - The first two are on: $\frac12, \frac12, -1$, and after the ReLU $\frac12, \frac12, 0$. Both are half lost.
+#
+# So three fit into two, *as long as few are on at once*. This is **superposition**, and what the others add to a feature
+# is **interference**.
+#
+# ### 6.2 Does a model do it by itself?
+#
+# Five features, each on with probability $p$ and then anywhere from 0 to 1; two dimensions; back by the same directions,
+# with a bias and a ReLU: $\hat x = \text{relu}(W^\top W x + b)$. Earlier features count more in the loss (1, 0.9, 0.81 …).
+
+# %%
+def draw(p, size):
+    return torch.rand(size, 5) * (torch.rand(size, 5) < p)  # (size, feature)
+
+
+def toy_losses(W, b, x):  # (start, 2, feature), (start, feature): a loss per start
+    h = torch.einsum("sdf,nf->snd", W, x)  # (start, size, 2)
+    out = (h @ W + b[:, None]).relu()  # (start, size, feature)
+    return (0.9 ** torch.arange(5) * (out - x) ** 2).mean(dim=(1, 2))
+
+
+# %% [markdown]
+# Eight starts learn at once, and the best is kept:
+
+
+# %%
+def toy(p, steps=1000):
+    """The directions and the biases of the best start."""
+    torch.manual_seed(0)
+    W, b = nn.Parameter(0.3 * torch.randn(8, 2, 5)), nn.Parameter(torch.zeros(8, 5))
+    optimizer = torch.optim.Adam([W, b], lr=1e-2)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 1e-2 * (1 - step / steps)
+        optimizer.zero_grad()
+        toy_losses(W, b, draw(p, 256)).sum().backward()
+        optimizer.step()
+    best = toy_losses(W, b, draw(p, 4000)).argmin()
+    return W[best].detach(), b[best].detach()
+
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "superposed", "Five features, two dimensions. How many does the trained model keep?",
+    "always two: there are two dimensions", "two if all are always on, five if each is seldom on",
+    "always five, each a little",
+)
+
+# %% [markdown]
+# We take three probabilities:
+
+# %% tags=["nbval-ignore-output"]
+toys = {p: toy(p) for p in progress([1.0, 0.3, 0.1], "training toys")}
+for p, (W, _) in toys.items():
+    print(f"p = {p}: {(W.norm(dim=0) > 0.5).sum()} features are kept")
+expect("kept, if features are rare", int((toys[0.1][0].norm(dim=0) > 0.5).sum()), 4, 5)
+predicted("superposed", "two if all are always on, five if each is seldom on")
+
+# %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
+figures.planes({f"each on with p = {p:g}": W for p, (W, _) in toys.items()},
+               title="The rarer features are, the more share the plane")
+
+# %% [markdown]
+# With all features on, the two most important get a dimension each, and the others are given up. The rarer they are, the
+# more are kept, in the end as a pentagon. *Because* they are rarely on together? Test it: give each model data of the
+# other kind.
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(1)
+for p in (1.0, 0.1):
+    W, b = (torch.stack(x) for x in zip(*toys.values(), strict=True))
+    losses = toy_losses(W, b, draw(p, 20_000))
+    print(f"data with p = {p}: ", "  ".join(f"trained at {q}: {loss:.4f}"
+                                            for q, loss in zip(toys, losses.tolist())))
+
+# %% [markdown]
+# On data where all are on at once, the pentagon is several times worse than the two features; where few are, it is more
+# than ten times better. Dimensions and features are the same in both rows. Only how often they meet differs.
+
+# %% [markdown]
+# ## 7 A sparse autoencoder
+#
+# ### 7.1 Back to five
+#
+# Suppose someone hands you the *stream* of the pentagon, pairs of numbers, and not the directions. Can you find them? If
+# few features are on at once, look for directions such that each point is a sum of *few* of them. A **sparse
+# autoencoder** (Bricken et al. 2023; Cunningham et al. 2023) has more features than dimensions:
+#
+# $$f = \text{relu}(E\,(x - c) + b) \qquad \hat x = c + \sum_i f_i\, d_i \qquad
+# \text{loss} = |x - \hat x|^2 + \lambda \sum_i f_i$$
+#
+# with directions $d_i$ of length 1. The second term of the loss makes each strength cost something, so that most are 0.
+
+# %% tags=["nbval-ignore-output"]
+from txlib.inspect import dead_features, fit_autoencoder
+
+W, _ = toys[0.1]
+x = draw(0.1, 20_000) @ W.T  # (size, 2): all that the autoencoder gets to see
+x = x[x.norm(dim=-1) > 0]
+small = fit_autoencoder(x, 8, sparsity=0.3, steps=500, lr=1e-2, quiet=True)
+cosines = F.normalize(W, dim=0).T @ small.directions.T  # (true, found)
+nearest = cosines.max(dim=1).values  # (true,)
+print("nearest direction found:", "  ".join(f"{c:.2f}" for c in nearest))
+expect("The worst of the five", nearest.min().item(), 0.85, 1)
+print(f"dead, of 8: {dead_features(small, x).sum()}")
+
+# %% [markdown]
+# ### 7.2 A real stream
+#
+# Now lesson 10's model, which writes verses: 128 dimensions, and we allow 512 features. What it reads are verses in
+# today's English. The stream after its third block, for 63,000 tokens:
+
+# %%
+from txlib.data import verses
+
+writer = load_pretrained(shipped("verses"), dtype=torch.float32)
+words = load_tokenizer(shipped("verses"))
+text = "\n".join(modern for _, modern in verses().train[::5])
+ids = torch.tensor(words.encode(text))
+ids = ids[: len(ids) // 64 * 64].view(-1, 64)[:1000]  # (text, 64)
+LAYER = "decoder.layers.2"
+parts = []
+with torch.no_grad(), activations(writer, LAYER) as seen:
+    for some in ids.split(100):
+        writer(some)
+        parts.append(seen[LAYER])
+x = torch.cat(parts)[:, 1:].flatten(0, 1)  # (token, d_model), the first left out
+
+# %% [markdown]
+# Three numbers say how good an autoencoder is: how much of the variance it keeps, how many features are on per token, and
+# how many are **dead**, never on. They pull in different directions:
+
+# %% tags=["nbval-ignore-output"]
+@torch.no_grad()
+def report(autoencoder, x):
+    f = autoencoder.encode(x)  # (token, feature)
+    error = (x - autoencoder.decode(f)).square().sum()
+    kept = 1 - error / (x - x.mean(dim=0)).square().sum()
+    on = (f > 0).float().sum(dim=-1).mean()
+    print(f"keeps {max(kept, 0):.0%} with {on:.1f} features on per token,",
+          f"{dead_features(autoencoder, x).sum()} of {f.shape[1]} dead")
+
+
+# %% [markdown]
+# Three values of $\lambda$; the first and the last show how it breaks:
+
+# %% tags=["nbval-ignore-output"]
+fitted = {}
+for sparsity in progress([0.0, 0.2, 2.0], "training autoencoders"):
+    steps = 500 if sparsity == 0.2 else 100
+    fitted[sparsity] = fit_autoencoder(x, 512, sparsity=sparsity, steps=steps, lr=5e-3,
+                                       quiet=True)
+    print(f"λ = {sparsity}: ", end="")
+    report(fitted[sparsity], x)
+
+# %% [markdown]
+# Without the second term, more features are on at once than there are dimensions. Then the same sum can be made in many
+# ways, and there is no reason why a single direction should mean anything. With too much of it, hardly a feature is ever
+# on, and nothing is kept. In between is a choice.
+#
+# ### 7.3 Features and their texts
+#
+# What is a feature about? Look at the tokens where it is strongest, with the text before them. We take features that are
+# on for fewer than one token in fifty, the strongest first:
+
+# %% tags=["nbval-ignore-output"]
+autoencoder = fitted[0.2]
+with torch.no_grad():
+    f = autoencoder.encode(x)  # (token, feature)
+flat = ids[:, 1:].flatten()  # (token,): the token of each row
+
+
+def context(row, length=9):
+    start = max(row - length, row // 63 * 63)  # not beyond its text
+    return words.decode(flat[start : row + 1].tolist()).replace("\n", " / ")
+
+
+# %% [markdown]
+# Four texts for each of eight features, the strongest and those of rank 11, 21 and 31:
+
+# %% tags=["nbval-ignore-output"]
+often = (f > 0).float().mean(dim=0)  # (feature,)
+typical = f.topk(20, dim=0).values.mean(dim=0) * ((often > 0.001) & (often < 0.02))
+for feature in typical.topk(8).indices.tolist():
+    rows = f[:, feature].topk(40).indices[::10].tolist()
+    print(f"feature {feature}, on for {often[feature]:.1%}:")
+    print("   ", "  |  ".join(f"…{context(row)[-34:]}" for row in rows))
+
+# %% [markdown]
+# Many features of this small model stand for one token, or for a few words that are used alike. Read the list, and guess
+# what each is about; but a list of texts is again only where a feature *looks*.
+#
+# ### 7.4 Take it away
+#
+# What does the model *do* with a feature? Take its direction out of the stream, wherever the feature is on, and let the last
+# block go on. How far do the probabilities of the next token move, where the feature was strongest? We add up
+# $p\,(\ln p - \ln p')$ over all tokens, the **Kullback–Leibler divergence** of the new $p'$ from the old $p$: 0 if nothing
+# changes. The control takes away as much along a random direction.
+
+# %% tags=["nbval-ignore-output"]
+@torch.no_grad()
+def effect(feature, direction):
+    rows = f[:, feature].topk(30).indices
+    batch, at = ids[rows // 63], (torch.arange(30), rows % 63 + 1)
+
+    def remove(x):
+        strength = autoencoder.encode(x)[..., feature : feature + 1]
+        return x - autoencoder.scale * strength * direction
+
+    before = writer(batch).logits.log_softmax(dim=-1)[at]  # (30, vocab)
+    with replace(writer, {LAYER: remove}):
+        after = writer(batch).logits.log_softmax(dim=-1)[at]
+    return (before.exp() * (before - after)).mean(dim=0)  # (vocab,)
+
+
+# %% [markdown]
+# Four features, each next to three random directions, and the tokens that lose most:
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(0)
+for feature in typical.topk(4).indices.tolist():
+    lost = effect(feature, autoencoder.directions[feature])
+    others = F.normalize(torch.randn(3, 128), dim=-1)
+    controls = " ".join(f"{effect(feature, other).sum():.2f}" for other in others)
+    tokens = [words.tokenizer.id_to_token(int(i)) for i in lost.topk(5).indices]
+    print(f"feature {feature}: {lost.sum():.2f} nats, controls {controls};",
+          "lose most:", " ".join(tokens).replace("Ġ", "␣"))
+
+# %% [markdown]
+# In our run the first feature is a *J* that begins a name. Without it the model no longer expects *J-os-hua*, *J-ose-ph*,
+# *J-esus* and *J-acob*, and its predictions move more than twice as far as along any of the three random directions. After *have* it no
+# longer expects *done* or *heard*. But taking away the opening quotation mark changes *no more* than its controls do. Two of the eight features
+# are about that mark, so the other may stand in for it, like the heads of section 5.4 (our explanation). A feature's texts
+# are a suspicion, as a map of attention is. What it does shows when it is taken away, and only next to a control.
+#
+# Nor are these features *the* features of the model: another seed or another λ gives others.
+
+# %% [markdown]
+# ## 8 Quiz
+#
+# Decide first, then open an answer.
+#
+# **1. A head's direct share of a logit is 0. What follows?**
+#
+# <details><summary>A. The logit does not depend on it</summary>
+#
+# It may change what later parts read: section 3.2.
+# </details>
+# <details><summary>B. It adds nothing along this token's row of the output matrix</summary>
+#
+# Right, and that is all.
+# </details>
+# <details><summary>C. It is not needed for any token</summary>
+#
+# The share is of one logit, in one text.
+# </details>
+#
+# **2. You remove one head at a time, and the loss never changes. What do you conclude?**
+#
+# <details><summary>A. No head matters</summary>
+#
+# Layer 2 of section 5.4: one can go, all four can't.
+# </details>
+# <details><summary>B. No head is needed *alone*: remove several, next to a control</summary>
+#
+# Right.
+# </details>
+# <details><summary>C. The measure is wrong</summary>
+#
+# It may be right: heads can do the same job.
+# </details>
+#
+# **3. A vector of the clean run, put into the corrupted run at one position, brings the answer back. What is shown?**
+#
+# <details><summary>A. This vector holds what makes the difference between the two texts</summary>
+#
+# Right: for these pairs. Other pairs ask about other differences, as in section 5.2.
+# </details>
+# <details><summary>B. The model needs nothing else for the answer</summary>
+#
+# All that both texts share is there anyway.
+# </details>
+# <details><summary>C. The part that wrote the vector is the whole circuit</summary>
+#
+# It may only hand on what others have found.
+# </details>
+#
+# **4. Five features lie in a plane as a pentagon. When does reading one of them go wrong?**
+#
+# <details><summary>A. Always a little</summary>
+#
+# If only one is on, bias and ReLU remove what the others would read.
+# </details>
+# <details><summary>B. When several are on at once</summary>
+#
+# Right: they interfere.
+# </details>
+# <details><summary>C. When it is important</summary>
+#
+# Importance decides what is kept, and not what interferes.
+# </details>
+
+# %% [markdown]
+# ## 9 Summary
+#
+# - The residual stream is a sum of all that was written into it; so is a logit. Direct shares are arithmetic, effects
+#   need an intervention.
+# - The logit lens reads a guess at each depth. It says what *could* be read there.
+# - Previous-token heads in layer 1 and induction heads in layer 2 appear together, within some fifty steps, and the loss
+#   falls in these steps. The first write what the second find by their keys.
+# - Patching puts an activation of one text into another; path patching, only for one reader.
+# - Ablate with a control, and more than one head at a time.
+# - Rare features share dimensions. A sparse autoencoder looks for directions of which few are on at once; what a direction
+#   does shows when it is taken away.
+#
+# **Read** Elhage et al. 2021, [A Mathematical Framework for Transformer
+# Circuits](https://transformer-circuits.pub/2021/framework/index.html). Olsson et al. 2022,
+# [arXiv:2209.11895](https://arxiv.org/abs/2209.11895). Meng et al. 2022,
+# [arXiv:2202.05262](https://arxiv.org/abs/2202.05262), section 2. Wang et al. 2022,
+# [arXiv:2211.00593](https://arxiv.org/abs/2211.00593), section 3. Goldowsky-Dill et al. 2023,
+# [arXiv:2304.05969](https://arxiv.org/abs/2304.05969). Elhage et al. 2022,
+# [arXiv:2209.10652](https://arxiv.org/abs/2209.10652), sections 1 to 3. Bricken et al. 2023, [Towards
+# Monosemanticity](https://transformer-circuits.pub/2023/monosemantic-features/index.html). Cunningham et al. 2023,
+# [arXiv:2309.08600](https://arxiv.org/abs/2309.08600).
+#
+# **Do** the exercise [43_inside](../exercises/exercise_43_inside.ipynb). Then go on to [44 Serving](44_serving.ipynb).
