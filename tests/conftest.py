@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import partial, wraps
@@ -60,6 +61,7 @@ if not torch.cuda.is_available():
 from txlib.training.memory import available_memory, readable  # noqa: E402
 
 LONGEST_LESSON = 90  # seconds
+LONGEST_FILE = 30
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (
     "--no-sandbox",
@@ -127,9 +129,16 @@ def pytest_collection_modifyitems(items: list) -> None:
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """How long each lesson took; its test's report brings it here, from whichever process ran it."""
-    reports = [each for kind in ("passed", "failed") for each in terminalreporter.getreports(kind)]
-    for lesson, seconds in sorted(dict(each.user_properties)["lesson"] for each in reports if each.user_properties):
+    """How long each lesson took (its test's report brings it here, from whichever process ran it), and each file."""
+    reports = [each for kind in ("", "passed", "failed", "skipped") for each in terminalreporter.getreports(kind)]
+    of_files = Counter()
+    for each in reports:
+        of_files[each.nodeid.partition("::")[0]] += each.duration
+    for file, seconds in of_files.most_common(60):
+        if seconds > LONGEST_FILE:
+            terminalreporter.write_line(f"file {file}: {seconds:.0f} s")
+    lessons = [dict(each.user_properties)["lesson"] for each in reports if each.when == "call" and each.user_properties]
+    for lesson, seconds in sorted(lessons):
         slow = f"  longer than {LONGEST_LESSON} s" if seconds > LONGEST_LESSON else ""
         terminalreporter.write_line(f"lesson {lesson}: {seconds:.0f} s{slow}", yellow=bool(slow))
 

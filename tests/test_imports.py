@@ -12,11 +12,12 @@ ROOT = Path(__file__).parents[1]
 LIGHT = {"torch", "numpy", "einops", "jaxtyping"}
 
 MAY_IMPORT = {
-    "attention": {"attention", "hints"},
-    "layers": {"layers", "attention", "hints"},
-    "models": {"models", "layers", "attention", "labels", "hints"},
+    "attention": {"attention", "precision", "hints"},
+    "layers": {"layers", "attention", "precision", "hints"},
+    "models": {"models", "layers", "attention", "precision", "labels", "hints"},
 }
 INSIDE_FUNCTIONS = {  # files, too, that only a function imports
+    "adapters.py": {"safetensors"},
     "compare.py": {"transformers"},
     "flash_triton.py": {"triton"},
     "pretrained.py": {"safetensors"},
@@ -27,6 +28,7 @@ MAY_NOT_IMPORT = {
     "generation": {"models", "recipes"},
     "data": {"recipes"},
     "text": {"data", "recipes"},
+    "posttraining": {"models", "text", "recipes"},
     "training": {"models", "text", "data", "generation", "recipes"},  # it knows no model
 }
 ROOMS = {  # of txgrade, from the ground up: which rooms each may import

@@ -28,7 +28,7 @@ PARTS = {
     "reading": r"^\*\*Read\*\*",
     "exercise": r"^\*\*Do\*\* the exercise \[\w+\]\(\.\./exercises/exercise_\w+\.ipynb\)",
 }
-WIDEST = 88  # what the site shows of a line at 1280 pixels
+MAX_CHARACTERS = 88  # what the site shows of a line at 1280 pixels
 TO_BE_NARROWED = ("1", "2", "3")  # parts II to IV
 
 
@@ -98,7 +98,7 @@ def test_a_lesson_has_its_parts(source):
 )
 def test_code_does_not_scroll_sideways(source):
     code = [cell.source for cell in visible(read_lesson(source)) if cell.cell_type == "code"]
-    assert [line for each in code for line in each.splitlines() if len(line) > WIDEST] == []
+    assert [line for each in code for line in each.splitlines() if len(line) > MAX_CHARACTERS] == []
 
 
 def visible(lesson):

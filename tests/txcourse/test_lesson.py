@@ -6,7 +6,7 @@ import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from txcourse.lesson import expect, gpt2, progress, prove_equal, show_source, write_module
+from txcourse.lesson import expect, gpt2, progress, prove_equal, restore_module, show_source, write_module
 from txlib.attention import causal
 
 
@@ -27,6 +27,10 @@ def test_prove_equal_passes_what_is_close_and_fails_what_is_not(capsys):
 
 def test_show_source_shows_the_real_source():
     assert "Vaswani et al. 2017, §3.2.3" in show_source(causal).data
+
+
+def test_show_source_shows_only_the_last_lines():
+    assert show_source(show_source, last=1).data.count("\n") == 2
 
 
 def test_the_cells_of_a_notebook_become_a_module(tmp_path, monkeypatch, capsys):
@@ -60,6 +64,22 @@ def test_a_module_cannot_be_made_of_a_cell_that_is_forgotten(tmp_path):
     with pytest.raises(ValueError, match="the cell that defines gone is not known any more: run it again"):
         write_module(tmp_path / "my_cells.py", names["gone"])
     assert not (tmp_path / "my_cells.py").exists()
+
+
+def test_a_module_that_is_missing_comes_from_the_lesson_that_writes_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    restore_module("my_transformer.py", "06_block")
+    import my_transformer
+
+    block = my_transformer.TransformerBlock(8, 2, 16)
+    assert block(torch.zeros(1, 3, 8)).shape == (1, 3, 8)
+    Path("my_transformer.py").write_text("changed = True\n")
+    restore_module("my_transformer.py", "06_block")
+    assert Path("my_transformer.py").read_text() == "changed = True\n"
+    assert capsys.readouterr().out.endswith("✓ my_transformer.py: the one that you have\n")
+    with pytest.raises(ValueError, match=r"lesson 06_block writes no my_gpt\.py"):
+        restore_module("my_gpt.py", "06_block")
 
 
 def test_progress_gives_every_item_also_outside_a_notebook():

@@ -22,6 +22,8 @@ from txlib.cli import LICENSES
         (["train", "translation", "--minutes", "1", "--steps", "2"], "give one"),
         (["train", "translation", "--resume"], "start one"),
         (["translate", "--model", "nowhere", "Hallo."], "no folder here"),
+        (["serve", "--model", "nowhere"], "no folder here"),
+        (["serve", "--model", "verses", "--max-running", "0"], "max_running=0 must be at least 1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -44,7 +44,7 @@ def test_equal_views_live_side_by_side(shown):
 
 def test_the_picture_stays_for_whoever_listens(shown):
     page = shown(a_lookup())
-    assert page.get_by_role("img", name="Shares of the keys").count() == 1
+    assert page.get_by_role("img", name="Left, arrows from one point").count() == 1
     assert page.get_by_role("group", name="Turn the query").count() == 1
 
 

@@ -36,15 +36,21 @@ def test_a_long_input_has_a_row_of_boxes_for_each_segment():
     assert len(set(heights[:8])) == len(set(heights[8:])) == 1 and heights[0] > heights[8]
 
 
-def test_head_kinds_circles_the_strongest_head():
-    values = torch.zeros(2, 3)
-    values[1, 2] = 0.5
-    axes, scale = figures.head_kinds({"next": values}, title="", alt="").axes
-    (circle,) = axes.patches
-    assert circle.center == (2, 1)
-    assert axes.images[0].get_clim() == (0, 1)
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
-    assert scale.get_ylim() == (0, 1)  # the colors say which number they are
+def test_head_maps_has_a_row_per_layer():
+    weights = torch.zeros(2, 3, 4, 4)
+    weights[1, 0, 2, 3] = 1
+    axes = figures.head_maps(weights, first=1, title="", alt="").axes
+    assert [panel.get_ylabel() for panel in axes] == ["layer 1", "", "", "layer 2", "", ""]
+    assert axes[3].images[0].get_array()[2, 3] == 1
+    assert axes[3].images[0].get_clim() == (0, 1)
+
+
+def test_pretraining_draws_the_mean_of_a_window():
+    losses = torch.tensor([[8.0, 1.0], [6.0, 0.0], [4.0, 1.0]])
+    tokens, sentence = figures.pretraining(losses, {"counts": 5.0, "a coin": 0.7}, window=2, title="", alt="").axes
+    assert tokens.lines[0].get_ydata() == pytest.approx([7, 5])
+    assert sentence.lines[0].get_xdata() == pytest.approx([2, 3])
+    assert [text.get_text() for text in (*tokens.texts, *sentence.texts)] == ["counts", "a coin"]
 
 
 @pytest.mark.parametrize("words", [2, 6])

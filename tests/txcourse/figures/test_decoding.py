@@ -31,3 +31,29 @@ def test_overlap_says_what_is_too_much_and_what_is_missing():
     assert heights == pytest.approx([0.25, 0.35, 0.4, 0.35])  # shared, too much, shared, missing
     texts = [text.get_text() for text in axes.texts]
     assert texts == ["0.25", "0.35 too much", "0.40", "0.35 missing"]
+
+
+def kinds_of(picture):
+    """The kind of each box, by its looks."""
+    return [
+        next(
+            kind
+            for kind, look in LOOKS.items()
+            if same_color(look["facecolor"], box.get_facecolor()) and look.get("hatch") == box.get_hatch()
+        )
+        for box in picture.axes[0].patches
+    ]
+
+
+def test_padding_stands_between_a_prompt_and_its_next_token_only_on_the_right():
+    picture = figures.padding_sides("a", "b c", title="", alt="")
+    right, left = ["reused", "padding", "kept"], ["padding", "reused", "kept"]
+    long = ["reused", "reused", "kept"]
+    assert kinds_of(picture) == right + long + left + long
+
+
+def test_after_a_refusal_the_other_guesses_are_thrown_away():
+    picture = figures.checked_guesses(["a", "b", "c"], [["a", "x"], ["a", "b", "c", "x"]], title="", alt="")
+    assert [text.get_text() for text in picture.axes[0].texts] == ["a", "b", "x", "c", "a", "b", "c", "x"]
+    first, second = ["kept", "refused", "computed", "dropped"], ["kept", "kept", "kept", "computed"]
+    assert kinds_of(picture) == first + second

@@ -34,3 +34,27 @@ def test_each_layout_of_experts_colors_the_same_width():
         if box.get_facecolor() != (1, 1, 1, 1):
             used[round(box.get_y() + box.get_height() / 2)] += box.get_width()
     assert used == [0.25, 0.25, 0.25]
+
+
+def test_the_same_word_goes_to_the_same_two_experts():
+    lines = [line for line in figures.two_of_four().axes[0].lines if line.get_xdata()[0] == 0]
+    chosen = [[line.get_ydata()[1] for line in lines if line.get_ydata()[0] == word] for word in range(6)]
+    assert [len(heights) for heights in chosen] == [2] * 6 and chosen[0] == chosen[4] != chosen[1]
+
+
+def test_rows_of_specialties_sum_to_one_and_a_line_parts_the_groups():
+    tables = torch.tensor([[[1.0, 3.0], [2.0, 2.0], [0.0, 5.0]]])  # (blocks, labels, experts)
+    (axes,) = figures.specialties(tables, [["vowel", "space"], ["French"]], title="t", alt="a").axes
+    assert [text.get_text() for text in axes.texts] == [".25", ".75", ".50", ".50", ".00", "1.00"]
+    assert [line.get_ydata()[0] for line in axes.lines] == [1.5]
+
+
+def test_the_busiest_expert_has_a_line_per_seed_and_the_fair_fraction():
+    picture = figures.busiest_expert({"block 1": [[0.2, 0.9], [0.3, 0.5]]}, experts=4, title="t", alt="a")
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in picture.axes[0].lines]
+    assert drawn == [([5, 10], [20, 90]), ([5, 10], [30, 50]), ([5, 10], [25, 25])]
+
+
+def test_each_expert_has_a_line_of_its_load():
+    axes = figures.loads([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]], title="t", alt="a").axes[0]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[75, 50, 25], [25, 50, 75], [50, 50]]

@@ -25,6 +25,13 @@ def test_candidates_draw_before_and_after_and_name_tokens_once():
     assert repr(picture) == "Picture: Bars"
 
 
+def test_candidates_write_the_rest_as_numbers_and_mark_what_is_cut():
+    panel = ["x", "y", "9 others"], [0.2, 0.1, 0.7], [1.0, 0.0, 0.0]
+    (axes,) = figures.candidates({"one": panel}, title="t", alt="a", rest=True).axes
+    assert [bar.get_width() for bar in axes.patches] == [0.2, 0.1, 1.0, 0.0]
+    assert [(text.get_text(), round(text.get_position()[1])) for text in axes.texts] == [("70% → 0%", 2), ("cut", 1)]
+
+
 def test_beams_keep_the_largest_products():
     steps = [[(0, "The", 0.6), (0, "A", 0.4)], [(0, "king", 0.3), (1, "man", 0.9), (1, "ship", 0.05)]]
     (axes,) = figures.beams(steps, num_beams=2, title="t", alt="a").axes
@@ -38,6 +45,13 @@ def test_beams_lengthen_the_likeliest_as_number_0():
     assert "king\n0.30" in [text.get_text() for text in axes.texts]
 
 
+def test_beams_lengthen_a_dropped_one_but_keep_none_of_it():
+    steps = [[(0, "A", 0.5), (0, "The", 0.4), (0, "No", 0.1)], [(0, "b", 0.1), (1, "c", 0.1), (2, "d", 0.9)]]
+    (axes,) = figures.beams(steps, num_beams=2, title="t", alt="a", decimals=3).axes
+    words = {text.get_text(): text.get_color() for text in axes.texts}
+    assert words["b\n0.050"] == words["c\n0.040"] == "white" != words["d\n0.090"]
+
+
 def test_answers_have_their_product_and_the_likeliest_is_bold():
     rows = {"no": [("no", 0.2)], "not at all": [("not", 0.3), ("at", 0.9), ("all", 0.9)]}
     (axes,) = figures.answers("Is it?", rows, title="t", alt="a").axes
@@ -49,3 +63,10 @@ def test_the_nucleus_has_the_token_that_crosses():
     picture = figures.nucleus({"flat": [0.4, 0.3, 0.2, 0.1], "peaked": [0.9, 0.1, 0.0, 0.0]}, 0.75, title="t", alt="a")
     labels = [text.get_text() for text in picture.axes[0].texts]
     assert "flat: 3 tokens" in labels and "peaked: 1 token" in labels
+
+
+def test_a_word_that_comes_too_often_is_not_counted_and_breaks_the_runs_across_it():
+    picture = figures.clipped_counts("abbc", "abc", title="t")
+    counted = [text.get_text() for text in picture.axes[0].texts if text.get_fontweight() == "bold"]
+    assert counted == ["n = 1: 3 of 4", "n = 2: 2 of 3", "n = 3: 0 of 2", "n = 4: 0 of 1"]
+    assert picture.alt.endswith("; ".join(counted) + ".")

@@ -6,15 +6,16 @@ from txcourse import figures
 def test_next_token_shows_the_text_shifted_by_one():
     picture = figures.next_token("to b\n", highlight=2, title="shifted", alt="a tower")
     shown = [text.get_text() for text in picture.axes[0].texts]
-    assert [text for text in shown if len(text) == 1] == ["t", "o", "o", "▁", "▁", "b", "b", "⏎"]
+    assert [text for text in shown if len(text) == 1] == ["t", "o", "o", "␣", "␣", "b", "b", "⏎"]
     assert picture.axes[0].get_title(loc="left") == "shifted"
     assert picture.alt == "a tower"
 
 
-def test_the_highlighted_place_sees_itself_and_the_past():
-    picture = figures.next_token("tobe", highlight=1, title="", alt="")
+@pytest.mark.parametrize(("at", "leak", "seen"), [(1, False, [0, 1]), (1, True, [0, 1, 2]), (2, True, [0, 1, 2])])
+def test_the_highlighted_position_sees_itself_and_the_past_and_what_leaks(at, leak, seen):
+    picture = figures.next_token("tobe", highlight=at, leak=leak, title="", alt="")
     thick = [line for line in picture.axes[0].lines if line.get_linewidth() > 2]
-    assert sorted(line.get_xdata()[0] for line in thick) == [0, 1]
+    assert sorted(line.get_xdata()[0] for line in thick) == seen
 
 
 @pytest.mark.parametrize(("tokens", "highlight"), [("t", 0), ("tobe", 3), ("tobe", -1)])
@@ -40,3 +41,27 @@ def test_labels_of_neighbors_do_not_overlap():
     axes.figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in axes.texts]
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+
+
+def test_induction_looks_from_the_last_token_to_what_followed_it_the_last_time():
+    (axes,) = figures.induction("dafcda", title="copy", alt="an arc").axes
+    assert [text.get_text() for text in axes.texts][:7] == ["d", "a", "f", "c", "d", "a", "f"]
+    ends = [(text.xyann[0], text.xy[0]) for text in axes.texts if text.get_text() == ""][-2:]
+    assert ends == [(2, 1), (5, 2)]
+
+
+def test_induction_needs_a_token_that_returns():
+    with pytest.raises(ValueError, match="'c' does not occur before"):
+        figures.induction("abc", title="", alt="")
+
+
+def test_a_token_and_its_row_have_one_color():
+    table = [[1, 2], [3, 4], [5, 6]]
+    picture = figures.picked_rows(["the", "king", "the"], ids=[1, 0, 1], table=table, title="rows", alt="three tables")
+    (axes,) = picture.axes
+    numbers = [text.get_text() for text in axes.texts if text.get_text().isdigit()]
+    one_hot, rows, products = "010100010", "123456", "341234"
+    assert "".join(numbers) == one_hot + rows + products
+    colors = [patch.get_facecolor() for patch in axes.patches]
+    vectors = colors[-6:]
+    assert vectors[0] == vectors[1] == colors[1] == colors[9 + 2] != vectors[2] == colors[3] == colors[9]

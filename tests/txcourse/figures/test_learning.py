@@ -17,15 +17,6 @@ def test_each_path_has_a_panel_and_starts_where_it_starts():
         assert [tuple(point) for point in drawn] == points
 
 
-def test_the_parts_of_a_stream_are_stacked():
-    parts = torch.tensor([[[3.0, 0], [0, 0], [0, 0]], [[0, 4], [0, -1], [3, 0]]])  # (step, part, dimension)
-    left, right = figures.stream({"pre": parts, "post": parts}, parts=["a", "b", "c"], title="A title", alt="").axes
-    tops = [bar.get_y() + bar.get_height() for bar in left.patches]
-    whole = (9 + 9) ** 0.5
-    assert tops == pytest.approx([3, 12 / whole, 3, 9 / whole, 3, whole])
-    assert (left.get_title(loc="left"), right.get_title(loc="left")) == ("pre", "post")
-
-
 def test_before_and_after_each_have_a_scale_of_their_own():
     tables = torch.full((3, 3), 0.02), torch.eye(3)
     picture = figures.before_and_after(*tables, names=["b", "a"], xlabel="x", ylabel="y", title="A title", alt="")
@@ -64,13 +55,17 @@ def test_training_has_a_column_for_each_setting_and_a_row_for_each_quantity():
     run = {"loss": [3.0, 2.0], "apart": [0.5, 0.1]}
     rows = {"loss": "loss (nats)", "apart": "fraction"}
     picture = figures.training(
-        {"slow": [run], "fast": [run, run]}, rows=rows, log=["apart"], window=50, title="A title", alt=""
+        {"slow": [run], "fast": [run, run]}, rows=rows, log=["apart"], window=50, title="A title"
     )
     slow_loss, fast_loss, slow_apart, fast_apart = picture.axes
     assert [len(axes.lines) for axes in picture.axes] == [1, 2, 1, 2]
     assert (slow_loss.get_title(loc="left"), fast_loss.get_title(loc="left")) == ("slow", "fast")
     assert slow_apart.lines[0].get_xydata().tolist() == [[50, 0.5], [100, 0.1]]
     assert (slow_loss.get_yscale(), fast_apart.get_yscale()) == ("linear", "log")
+    levels = {"loss": {"chance": 2.5}}
+    picture = figures.training({"slow\nrate 1": [run]}, rows=rows, levels=levels, window=50, title="A title")
+    assert picture.alt.endswith("At the end: slow rate 1: loss (nats) 2; fraction 0.1.")
+    assert set(picture.axes[0].lines[1].get_ydata()) == {2.5} and len(picture.axes[1].lines) == 1
 
 
 def test_weights_by_distance_are_means_over_queries_that_have_so_many_keys_before_them():
@@ -81,11 +76,33 @@ def test_weights_by_distance_are_means_over_queries_that_have_so_many_keys_befor
     assert axes.images[0].get_array().tolist() == [[0, 1, 0]]
 
 
-def test_an_ablation_takes_the_better_rate_and_draws_levels_dashed():
-    losses = {"whole": {"0.1": [[3.0, 2.0], [3.0, 1.0]], "0.2": [[3.0, 2.5]]}, "part": {"0.1": [[3.0, 3.0]]}}
-    colors = {"whole": "#0072B2", "part": "#D55E00"}
-    picture = figures.ablation(losses, {"guess": 2.8}, window=50, colors=colors, title="A title")
-    drawn = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}
-    assert drawn["whole, 0.1"] == [[50, 3.0], [100, 1.5]]
-    assert drawn["guess"] == [[50, 2.8], [100, 2.8]]
-    assert "0.2" not in picture.alt and "whole, 0.1 1.50" in picture.alt
+def test_seeds_are_a_dot_at_their_mean_and_a_line_from_the_least_to_the_greatest():
+    picture = figures.seeds({"one": [2.0, 1.0, 3.0]}, title="A title", xlabel="loss")
+    line, dot = picture.axes[0].lines
+    assert (list(line.get_xdata()), list(dot.get_xdata())) == ([1.0, 3.0], [2.0])
+    assert picture.alt == "Losses. one: 2.00, from 1.00 to 3.00."
+
+
+def test_an_ellipse_has_the_singular_values_as_axes():
+    matrix = torch.tensor([[0.0, 2.0], [0.5, 0.0]])  # 2 along the first axis, 0.5 along the second
+    before, after = figures.ellipses({"before": matrix, "after": matrix / 2}, title="A title", alt="").axes
+    assert [text.get_text() for text in before.texts if text.get_text()] == ["2.00", "0.50"]
+    assert [text.get_text() for text in after.texts if text.get_text()] == ["1.00", "0.25"]
+    reached = before.lines[1].get_xydata().max(axis=0)
+    assert reached.tolist() == pytest.approx([2, 0.5], rel=1e-2)
+
+
+def test_dials_have_a_row_for_each_two_positions_and_mark_their_score():
+    arrows = torch.tensor([[1.0, 0], [0, 2]])  # two pairs
+    turned = {"first": (arrows, arrows), "second": (arrows, -arrows)}
+    picture = figures.dials(turned, (range(-2, 3), [0.0, 1.0, 2.0, 3.0, 4.0]), distance=-1, title="A title", alt="")
+    first, second, curve = picture.axes
+    assert [axes.get_title(loc="left") for axes in (first, second)] == ["first", "second"]
+    assert [patch.get_radius() for patch in first.patches] == [0.5, 1, 0.5, 1]  # of query, then key
+    assert curve.lines[1].get_xydata().tolist() == [[-1, 1]]
+
+
+def test_the_reader_has_four_doors():
+    picture = figures.reader()
+    texts = [text.get_text() for text in picture.axes[0].texts]
+    assert all(door in texts and door in picture.alt for door in ("add", "turn", "bias", "side"))

@@ -21,13 +21,13 @@ def arrows(axes, color=None):
     return [(text.xyann, text.xy) for text in found if color in (None, text.arrowprops["color"])]
 
 
-def test_one_vector_goes_from_both_ends_to_every_step():
+def test_one_vector_goes_from_the_last_state_to_every_step():
     (axes,) = figures.recurrent_translator(SOURCE, TARGET, title="t", alt="a").axes
     assert {*SOURCE, *TARGET, "$c$", "$h_{3}$", "$s_0$", "$s_{4}$"} <= set(labels(axes))
-    (first, _), (last, _), *given = arrows(axes, CONTEXT)
+    (last, _), *given = arrows(axes, CONTEXT)
     states = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
     middles = [patch.get_x() + patch.get_width() / 2 for patch in states if patch.get_y() < 1]
-    assert (first[0], last[0]) == pytest.approx((min(middles), max(middles)))
+    assert last[0] == pytest.approx(max(middles))
     assert len({end[0] for _, end in given}) == len(given) == 1 + len(TARGET)  # s_0 too
 
 
@@ -43,14 +43,14 @@ def test_a_mixture_is_drawn_as_thick_as_its_weights():
     assert asks[0] < answered[0] < start[0]
 
 
-def test_the_encoder_reads_in_both_directions():
+def test_only_the_encoder_with_attention_reads_in_both_directions():
     plain = figures.recurrent_translator(SOURCE, TARGET, title="t", alt="a").axes[0]
     attending = figures.recurrent_translator(SOURCE, TARGET, weights=torch.ones(3) / 3, title="t", alt="a").axes[0]
 
     def backwards(axes):
         return sum(end[0] < start[0] and end[1] < 1 for start, end in arrows(axes))
 
-    assert backwards(plain) == backwards(attending) == len(SOURCE) - 1
+    assert (backwards(plain), backwards(attending)) == (0, len(SOURCE) - 1)
 
 
 def test_what_the_last_place_depends_on_is_colored():
@@ -64,3 +64,11 @@ def test_what_the_last_place_depends_on_is_colored():
     weights = [label.get_fontweight() for label in picture.axes[0].get_xticklabels()]
     assert weights == ["bold", "normal", "normal", "bold"]
     assert picture.axes[0].get_ylim()[1] > 4  # one scale: the window's one step beside the chain's four
+
+
+def test_gradients_of_trained_nets_are_dashed():
+    picture = figures.gradients_back({"new": [0.0, -3.0]}, {"trained": [0.0, -0.5]}, title="t")
+    (axes,) = picture.axes
+    values = {line.get_linestyle(): line.get_ydata()[-1] for line in axes.lines}
+    assert values == {"-": pytest.approx(1e-3), "--": pytest.approx(10**-0.5)}
+    assert picture.alt.endswith("new 1e-03, trained 3e-01.")

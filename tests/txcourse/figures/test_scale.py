@@ -1,10 +1,12 @@
 """Figures of training at scale: what is lost, who holds what, who works when."""
 
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from txcourse import figures
 from txcourse.figures.scale import HATCHES
+from txlib.plots.picture import PALETTE
 
 
 def test_what_is_below_the_limit_lies_in_the_gray():
@@ -18,12 +20,12 @@ def test_what_is_below_the_limit_lies_in_the_gray():
     assert [text.get_text() for text in axes.texts] == ["large", "small", "lost"]
 
 
-def test_each_rank_says_how_much_of_the_sum_it_holds():
-    steps = [[[1, 1], [1, 1]], [[1, 2], [2, 1]], [[2, 2], [2, 2]]]
-    picture = figures.ring(steps, ["before", "add", "replace"], title="A title", alt="A description")
+def test_a_ring_adds_up_every_chunk_and_hands_it_around():
+    picture = figures.ring(3, title="A title", alt="A description")
     numbers = [[int(text.get_text()) for text in axes.texts] for axes in picture.axes]
-    assert numbers == [[count for row in step for count in row] for step in steps]
-    assert [axes.get_xlabel() for axes in picture.axes] == ["before", "add", "replace"]
+    assert [axes.get_xlabel() for axes in picture.axes] == ["before", "add", "add", "replace", "replace"]
+    assert numbers[0] == [1] * 9 and numbers[-1] == [3] * 9
+    assert numbers[2].count(3) == 3 and all(3 in numbers[2][row : row + 3] for row in (0, 3, 6))
 
 
 def test_bars_end_where_the_sum_of_the_parts_does():
@@ -35,23 +37,50 @@ def test_bars_end_where_the_sum_of_the_parts_does():
 
 
 def test_a_timetable_shows_all_work_and_all_waiting():
-    schedule = [[(0, 1, "0"), (3, 2, "0")], [(1, 1, "0"), (2, 2, "0")]]
-    (axes,) = figures.pipeline({"two stages": schedule}, title="A title", alt="A description").axes
+    rows = {
+        "stage 0": [(0, 1, "a", "forward"), (3, 2, "b", "backward")],
+        "wire": [(1, 1, "a", "travels")],
+    }
+    (axes,) = figures.timetable({"two workers": rows}, title="A title", alt="A description").axes
     boxes = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    assert len(boxes) == 2 + 4
+    assert len(boxes) == 2 + 3
+    assert [box.get_width() for box in boxes if box.get_label()] == [1, 2, 1]
     assert max(box.get_x() + box.get_width() for box in boxes) == 5
-    assert [text.get_text() for text in axes.texts] == ["0"] * 4
-    assert [box.get_width() for box in boxes if box.get_label() == "backward"] == [2, 2]
+    assert [text.get_text() for text in axes.texts] == ["a", "b", "a"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["stage 0", "wire"]
+    named = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert named == ["forward", "backward", "travels"]
 
 
-def test_smaller_pieces_of_a_batch_are_drawn_smaller():
-    whole, halves = [[(0, 1, "0"), (1, 2, "0")]], [[(0, 0.5, "0"), (0.5, 0.5, "1"), (1, 1.0, "0"), (2, 1.0, "1")]]
-    picture = figures.pipeline({"whole": whole, "halves": halves}, title="A title", alt="A description")
-    for axes in picture.axes:
-        boxes = [box for box in axes.patches if box.get_label() in ("forward", "backward")]
-        assert sum(box.get_width() for box in boxes) == 3
-        assert sum(box.get_width() for box in boxes if box.get_label() == "forward") == 1
+def test_timetables_have_one_scale_of_time():
+    whole, halves = {"0": [(0, 4, "", "forward")]}, {"0": [(0, 1, "", "forward"), (1, 1, "", "forward")]}
+    picture = figures.timetable({"whole": whole, "halves": halves}, title="A title", alt="A description")
     assert picture.axes[0].get_xlim() == picture.axes[1].get_xlim()
+
+
+@pytest.mark.parametrize(
+    ("way", "model", "batch"),
+    [
+        ("data", [None] * 4, [0, 0, 1, 1]),
+        ("sharded", [0, 1, 1, 0], [0, 0, 1, 1]),
+        ("tensor", [0, 1, 0, 1], [None] * 4),
+        ("context", [None] * 4, [0, 1, 0, 1]),
+        ("pipeline", [0, 0, 1, 1], [None] * 4),
+    ],
+)
+def test_each_way_cuts_model_and_batch_along_its_axis(way, model, batch):
+    (axes,) = figures.cuts({"a way": way}, ranks=2, title="A title", alt="A description").axes
+    owners = {to_rgba(color): rank for rank, color in enumerate(PALETTE[:2])}
+    found = [owners.get(box.get_facecolor()) for box in axes.patches]
+    assert found == [*model, *batch]
+
+
+def test_a_memory_bar_ends_at_the_sum_of_its_parts():
+    ways = {"32 bits": {"weights": 4, "blocks": 8}, "16 bits": {"weights": 2, "blocks": 4}}
+    (axes,) = figures.memory(ways, ("a device", 10), title="A title", alt="A description").axes
+    assert max(bar.get_x() + bar.get_width() for bar in axes.patches) == 12
+    assert [text.get_text() for text in axes.texts] == ["12 GB", "6 GB", "a device"]
+    assert axes.lines[0].get_xdata()[0] == 10
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -20,3 +20,11 @@ def test_each_cluster_is_an_ellipse_of_two_deviations():
         assert {(each.width, each.height) for each in drawn} == {(2.0, 1.0)}
     assert {text.get_text() for text in picture.axes[0].texts} == {"truth", "net"}
     assert picture.alt == "A description"
+
+
+def test_a_point_is_the_larger_the_more_weight_it_has():
+    points, weights = torch.randn(1, 3, 2), torch.tensor([[0.1, 0.6, 0.3]])
+    cluster = (torch.zeros(1, 1, 2), torch.ones(1, 1, 2))
+    (axes,) = figures.clusters(points, {"net": cluster}, title="A title", alt="", weights=weights).axes
+    sizes = axes.collections[0].get_sizes().tolist()
+    assert sorted(range(3), key=sizes.__getitem__) == [0, 2, 1]

@@ -25,19 +25,26 @@ def test_every_sub_layer_has_its_norm_and_its_sum(drawn):
     assert words.count("positions") == words.count("N ×") == 2
 
 
-def test_pre_norm_has_a_norm_on_each_branch_and_on_top_of_each_stack():
-    drawn = figures.encoder_decoder(source="s", shifted="i", target="t", title="t", alt="a", norm_first=True).axes[0]
-    norms = [text.get_position()[0] for text in drawn.texts if text.get_text() == "norm"]
-    on_streams = [x for x in norms if x in (transformer.ENCODER, transformer.DECODER)]
-    assert len(norms) == 2 + 3 + 2 and len(on_streams) == 2
-
-
 def test_the_memory_leaves_the_top_of_the_whole_encoder(drawn):
     outlines = [patch for patch in drawn.patches if isinstance(patch, FancyBboxPatch) and patch.get_zorder() == 0]
     encoder = min(outlines, key=lambda patch: patch.get_x())
     memory = next(line for line in drawn.lines if len(line.get_xdata()) == 4)  # up, across, down
     (x, *_), (y, *_) = memory.get_data()
     assert x == transformer.ENCODER and y >= encoder.get_y() + encoder.get_height()
+
+
+def test_padding_is_hidden_in_two_masks_and_the_future_in_one():
+    tokens = list("abcd")
+    picture = figures.three_masks(source=tokens, shifted=tokens, padding=1, title="t", alt="a")
+    filled = [int(axes.collections[0].get_array().sum()) for axes in picture.axes]
+    assert filled == [4 * 3, 4 + 3 + 2 + 1, 4 * 3]
+
+
+def test_all_tasks_have_the_same_costs_and_scores_in_the_same_steps():
+    tasks = {"low": {"a": (1e18, 20.0), "b": (1e19, 23.0)}, "high": {"a": (1e20, 40.0), "b": (1e21, 41.0)}}
+    low, high = figures.costs(tasks, title="t", alt="a").axes
+    assert low.get_xlim() == high.get_xlim()
+    assert low.get_ylim() == (21.5 - 1.8, 21.5 + 1.8) and high.get_ylim() == (40.5 - 1.8, 40.5 + 1.8)
 
 
 def test_no_name_of_a_system_covers_another():

@@ -37,8 +37,29 @@ def test_a_story_goes_from_name_to_name_in_one_color():
 
 def test_a_belief_has_the_color_of_the_story_whose_author_it_names():
     named = [["ann", "ann", "bob", "dee", "dee"], ["ann", "ann", "ann", "dee", "dee"]]
-    (axes,) = figures.beliefs(named, STORIES, title="A title", alt="", taken=[1, 1, 2, 1, 2]).axes
+    (axes,) = figures.beliefs(named, STORIES, title="A title", alt="").axes
     colors = [bar.get_facecolor() for bar in axes.patches]  # line by line
     ann, nobody, dee = colors[0], colors[4], colors[6]
     assert colors == [ann] * 4 + [nobody, ann] + [dee] * 4 and len({ann, nobody, dee}) == 3
+
+
+def test_a_bar_ends_each_line_and_what_follows_is_pale():
+    named = [["ann", "ann", "bob", "dee", "dee"]] * 2
+    (axes,) = figures.beliefs(named, STORIES, title="A title", alt="", taken=[1, 1, 2, 1, 2]).axes
     assert [line.get_xdata()[0] for line in axes.lines] == [1.5, 1.5, 2.5, 1.5, 2.5]
+    pale = [bar.get_alpha() < 1 for bar in axes.patches]
+    assert pale == [False, True] * 2 + [False, False] + [False, True] + [False, False]
+
+
+def test_right_answers_are_drawn_in_percent_next_to_guessing_from_depth_1_on():
+    right = {"loop": [1.0, 0.5, 0.25], "stack": [1.0, 0.75, 0.0]}
+    picture = figures.right_by_depth(right, [0.3, 0.4], trained=1, title="t")
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in picture.axes[0].lines]
+    assert drawn[:3] == [([0, 1, 2], [100, 50, 25]), ([0, 1, 2], [100, 75, 0]), ([1, 2], [30, 40])]
+    assert "stack: 75% at depth 1" in picture.alt
+
+
+def test_a_table_of_depths_prints_percents():
+    picture = figures.depth_table({"1": [1.0, 0.5], "2": [0.254, 0.0]}, ylabel="steps", title="t")
+    assert [text.get_text() for text in picture.axes[0].texts] == ["100", "50", "25", "0"]
+    assert "2: 25% at depth 0, 0% at depth 1" in picture.alt

@@ -19,7 +19,7 @@ from txlib.recipes import RECIPES, run
 COURSE = Path(__file__).parents[3]
 PAGE = (COURSE / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-LESSON = "notebooks/24_rms.py"
+LESSON = "notebooks/36_rms.py"
 
 
 @pytest.fixture
@@ -72,20 +72,20 @@ def test_the_lesson_has_its_parts(tmp_path):
     spec = importlib.util.spec_from_file_location("lessons", COURSE / "tests" / "notebooks" / "test_lessons.py")
     lessons = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(lessons)
-    source = tmp_path / "24_rms.py"
+    source = tmp_path / "36_rms.py"
     source.write_text(EXAMPLES[LESSON], encoding="utf-8")
     lessons.test_a_lesson_has_its_parts(source)
     lessons.test_a_sentence_stands_between_any_two_cells_of_code(source)
     lessons.test_code_does_not_scroll_sideways(source)
     lessons.test_saving_in_lab_would_not_change_the_source(source)
     assert [
-        problem for problem in problems(COURSE, source.stem, read_lesson(source)) if "exercise_24" not in problem
+        problem for problem in problems(COURSE, source.stem, read_lesson(source)) if "exercise_36" not in problem
     ] == []
 
 
 @pytest.mark.slow
 def test_the_lesson_runs(tmp_path):
-    source = tmp_path / "24_rms.py"
+    source = tmp_path / "36_rms.py"
     source.write_text(EXAMPLES[LESSON], encoding="utf-8")
     ran = run_lesson(read_lesson(source))
     assert "✓ Ours and the library's agree" in str([cell.get("outputs") for cell in ran.cells])

@@ -282,7 +282,7 @@ def test_one_block_for_all_steps_has_one_mechanism():
 
 
 def test_a_mechanism_in_a_pattern_must_be_one(unchecked):
-    with pytest.raises(TypeError, match="mechanism='dense' is no MechanismConfig"):
+    with pytest.raises(TypeError, match="mechanism='dense' must be MechanismConfig"):
         BLOCK.replace(layer_pattern=({}, {"mechanism": "dense"}))
 
 

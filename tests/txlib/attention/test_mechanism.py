@@ -346,7 +346,7 @@ def test_layers_refuse_patterns_and_caches_of_another_kind(unchecked):
     for wrong in (causal, torch.ones(3, 3), "causal"):
         with pytest.raises(TypeError, match="mask is a rule|call it|a txlib Mask"):
             MultiHeadAttention(16, 4, mask=wrong)
-        with pytest.raises(TypeError, match="mask is a rule|call it|a txlib Mask"):
+        with pytest.raises(TypeError, match="mask=.* must be Mask or None"):
             BlockConfig.of_sizes(16, 4, 24, mask=wrong)
     layer, x = MultiHeadAttention(16, 4), torch.randn(2, 5, 16)
     with pytest.raises(ValueError, match="DenseAttention keeps keys and values"):

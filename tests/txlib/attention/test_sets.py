@@ -247,7 +247,7 @@ def test_isab_costs_what_its_scores_and_projections_are():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: MAB(8, 2, formula="book"), "formula='book' is unknown; choose code or paper"),
+        (lambda: MAB(8, 2, formula="book"), "formula='book' is unknown; choose 'code' or 'paper'"),
         (lambda: SAB(8, 2, d_in=3, formula="paper"), "its width d_query=3 must be d_model=8; project x first"),
         (lambda: MAB(8, 3), "d_model=8 is not divisible by heads=3"),
         (lambda: ISAB(8, 2, 0), "points=0 must be at least 1"),

@@ -18,13 +18,19 @@ def test_the_shipped_runs_are_those_of_the_script(lesson):
                 assert all(len(run["apart"]) == 1 + options.get("blocks", 6) for run in seeds.values())
 
 
-def test_a_part_that_is_left_out_computes_nothing(lesson):
+def test_each_sub_layer_has_the_wiring_of_its_setting(lesson):
+    settings = block.settings(lesson)
     torch.manual_seed(0)
     x = torch.randn(2, 5, 32)
-    attention, nothing = lesson["pre_norm"], lesson["left_out"]
     whole = lesson["TransformerBlock"](32, 2, 64)
-    part = lesson["TwoWirings"](32, 2, 64, (attention, attention))
-    part.load_state_dict(whole.state_dict())
-    torch.testing.assert_close(part(x), whole(x))
-    part.wiring = (nothing, nothing)
-    assert torch.equal(part(x), x)
+    attention, network = whole.self_attention, whole.feed_forward
+    attended, fed = attention(whole.self_attention_norm(x)), whole.feed_forward_norm
+    expected = {
+        ("parts", "no feed-forward"): x + attended,
+        ("residual", "around attention only"): network(fed(x + attended)),
+        ("residual", "around feed-forward only"): attended + network(fed(attended)),
+        ("residual", "none, and no attention"): network(fed(x)),
+    }
+    for (question, setting), output in expected.items():
+        whole.wiring = settings[question][setting]["wiring"]
+        torch.testing.assert_close(whole(x), output)

@@ -1,4 +1,4 @@
-"""What is kept of the runs of lesson 24: those that its script makes, and what its score means."""
+"""What is kept of the runs of lesson 23: those that its script makes, and what its score means."""
 
 import flocks
 import pytest

@@ -39,6 +39,17 @@ def test_gates_are_held_and_shut_by_their_bias(lesson):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "factor"), [("damped", 0.5), ("boosted", 2.0), ("cut", 0.0)])
+def test_only_the_gradient_of_the_state_is_scaled(lesson, name, factor):
+    torch.manual_seed(0)
+    scaled = looking_back.cell_maker(lesson, name)(8)
+    h, x = torch.randn(2, 8, requires_grad=True), torch.randn(2, 8)
+    plain = torch.autograd.grad(scaled.cell(h, x).sum(), h)[0]
+    torch.testing.assert_close(scaled(h, x), scaled.cell(h, x))
+    torch.testing.assert_close(torch.autograd.grad(scaled(h, x).sum(), h)[0], factor * plain)
+
+
+@pytest.mark.slow
 def test_the_wider_rival_has_more_parameters_than_attention(lesson):
     counts = {
         name: sum(weight.numel() for weight in kind(24, width).parameters())
@@ -51,6 +62,6 @@ def test_the_wider_rival_has_more_parameters_than_attention(lesson):
 def test_equal_weights_do_not_depend_on_what_is_written(lesson):
     torch.manual_seed(0)
     model, h = lesson["Even"](24, 8), torch.randn(2, 5, 8)
-    contexts = [model.context(torch.randn(2, 8), h)[0] for _ in range(2)]
+    contexts = [model.context(torch.randn(2, 8), h, torch.randn(2, 8)) for _ in range(2)]
     torch.testing.assert_close(*contexts)
     torch.testing.assert_close(contexts[0], h.mean(dim=1))

@@ -7,9 +7,11 @@ import torch
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept, broken = (reversal.RUNS.kept()[part] for part in ("reversed", "broken"))
-    assert tuple(kept) == lesson["NETS"] and broken.keys() == reversal.BROKEN.keys()
-    assert all(seeds.keys() == {"0", "1", "2"} for seeds in [*kept.values(), *broken.values()])
-    assert all(0 <= share <= 1 for seeds in kept.values() for share in seeds.values())
+    assert tuple(kept) == tuple(map(str, lesson["RATES"])) and broken.keys() == reversal.BROKEN.keys()
+    assert all(tuple(nets) == lesson["NETS"] for nets in kept.values())
+    runs = [seeds for nets in kept.values() for seeds in nets.values()]
+    assert all(seeds.keys() == {"0", "1", "2"} for seeds in [*runs, *broken.values()])
+    assert all(0 <= share <= 1 for seeds in runs for share in seeds.values())
 
 
 def test_the_nets_are_of_about_one_size(lesson):
@@ -36,4 +38,4 @@ def test_all_test_strings_count(lesson):
         def logits(self, written):
             return torch.nn.functional.one_hot(torch.full_like(written, lesson["EOS"]), 13)
 
-    assert lesson["share_right"](Silent()) == 0.0 and len(lesson["test"]) == 500
+    assert lesson["fraction_right"](Silent()) == 0.0 and len(lesson["test"]) == 500

@@ -5,6 +5,8 @@ import rumors
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     settings, kept = rumors.settings(lesson), rumors.RUNS.kept()
+    readers = kept.pop("Shakespeare")
+    assert readers.keys() == {"0", "1", "2"} and all(-1 <= run["correlation"] <= 1 for run in readers.values())
     assert kept.keys() == settings.keys()
     for name, runs in kept.items():
         body, width = settings[name]["make"](), settings[name].get("d_model", 64)
@@ -12,7 +14,7 @@ def test_the_shipped_runs_are_those_of_the_script(lesson):
         for run in runs.values():
             assert run["parameters"] == lesson["parameters"](lesson["Reader"](body, width))
             assert ("steps" in run) == isinstance(body, lesson["Halting"])
-            assert ("same steps" in run) == (name in ("loop", "halting"))
+            assert ("same steps" in run) == (name in ("loop", "mean of six steps", "halting"))
 
 
 def test_without_halting_the_block_and_its_answers_stay(lesson):
@@ -22,7 +24,7 @@ def test_without_halting_the_block_and_its_answers_stay(lesson):
     who, source, _, _ = lesson["rumors"](2, deepest=5)
     halting = lesson["Reader"](lesson["Halting"](64, 3, clock=False, after=True))
     halting.load_state_dict(model.state_dict(), strict=False)
-    torch.testing.assert_close(lesson["same_steps"](halting, 3)(who, source), model(who, source))
+    torch.testing.assert_close(rumors.same_steps(lesson, halting, 3)(who, source), model(who, source))
 
 
 def test_a_story_begins_with_whom_the_sources_lead_to(lesson):

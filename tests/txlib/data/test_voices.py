@@ -43,12 +43,21 @@ def by_hand(pieces, n: int) -> list[list[int]]:
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept = voices.RUNS.kept()
-    assert kept.keys() == {"positions", "keys"}
+    assert kept.keys() == {"positions", "keys", "beyond"}
     assert tuple(kept["positions"]) == voices.KINDS
     assert kept["keys"].keys() == voices.KEYS.keys()
-    every = [seeds for runs in kept.values() for seeds in runs.values()]
+    every = [seeds for question in ("positions", "keys") for seeds in kept[question].values()]
     assert all(seeds.keys() == {"0", "1", "2"} for seeds in every)
     assert all(0 < run["nats"] < math.log(lesson["V"]) for seeds in every for run in seeds.values())
+
+
+def test_what_is_heard_is_four_bars_of_tokens(lesson):
+    kept = voices.RUNS.kept()["beyond"]
+    assert tuple(kept) == voices.HEARD
+    for written in kept.values():
+        tokens = [int(token) for token in written["0"].split()]
+        assert len(tokens) == lesson["N"]
+        assert all(lesson["REST"] <= token < lesson["V"] for token in tokens)
 
 
 def test_a_window_of_what_may_be_seen_changes_nothing_where_no_token_is_farther_away():
@@ -81,7 +90,7 @@ def test_nats_of_a_run_are_those_of_its_tokens_one_by_one(lesson):
     for bar, nats in enumerate(run["by bar"]):
         tokens = [each for window in long for each in window[64 * bar : 64 * bar + 64]]
         assert nats == pytest.approx(sum(tokens) / len(tokens), abs=1e-4)
-    assert run["by bar, window"] == run["by bar"]  # this model sees nobody
+    assert run["by bar, window"] == run["by bar"]  # this model sees only the token before
     *before, windowed = model.seen
     assert before == [None] * len(before)
     assert windowed.dense(300, 300)[0, 0].sum(dim=1).tolist() == [min(i + 1, 256) for i in range(300)]
@@ -89,7 +98,7 @@ def test_nats_of_a_run_are_those_of_its_tokens_one_by_one(lesson):
 
 def test_pieces_are_moved_where_all_of_the_window_has_room(lesson):
     model, pieces = Remembers(lesson["V"]), SPLITS.test[:8]
-    run, first = voices.by_shift(lesson, model, pieces), lesson["FIRST"]
+    run, first = voices.in_keys(lesson, model, pieces), lesson["FIRST"]
     moved = {shift: [] for shift in range(-3, 4)}
     for window in by_hand(pieces, 256):
         notes = [token for token in window if token >= first]
@@ -123,7 +132,7 @@ def test_a_batch_holds_windows_of_pieces_in_keys_within_the_pitches_that_occur(l
 @pytest.mark.parametrize("kind", voices.KINDS)
 def test_no_model_reads_ahead(lesson, kind):
     torch.manual_seed(0)
-    model = lesson["Composer"](kind)
+    model = lesson["ChoraleModel"](kind)
     with torch.no_grad():
         for each in model.parameters():
             each.add_(0.1 * torch.randn_like(each))

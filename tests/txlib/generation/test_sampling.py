@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 from torch.testing import assert_close
 from transformers.generation import logits_process as theirs
 
-from txlib.attention import StaticKeyValueCache
+from txlib.attention import StaticKeyValueCache, causal
 from txlib.generation import (
     GenerationConfig,
     Sampling,
@@ -462,7 +462,7 @@ def test_options_change_a_config():
 @pytest.mark.usefixtures("unchecked")
 def test_prompts_refused():
     model = make("gpt2", max_length=8)
-    for text, shown in (("hello", "'hello'"), (["hello"], "'hello'"), ([1, 2, 3], "1")):
+    for text, shown in (("hello", "'hello'"), (["hello"], "'hello'"), ([["hello"]], r"\['hello'\]"), ([1, 2, 3], "1")):
         with pytest.raises(
             TypeError, match=f"input_ids must be a list of lists of tokens.* holds {shown}; .* TextGenerator"
         ):
@@ -480,6 +480,10 @@ def test_prompts_refused():
     for empty in ([[]], [[3], []], []):
         with pytest.raises(ValueError, match="prompt is empty"):
             generate(model, empty)
+    with pytest.raises(ValueError, match=r"input_ids holds 99, and vocab_size=\d+ allows 0 to"):
+        generate(model, [[3, 99]])
+    with pytest.raises(TypeError, match=r"attention_mask=causal\(\) must be a tensor"):
+        generate(model, torch.ones(1, 3, dtype=torch.long), causal())
     with pytest.raises(ValueError, match="a prompt has 9 tokens, the context holds 8"):
         generate(model, [[3] * 9])
     assert len(generate(model, [[3] * 8], max_new_tokens=3)[0]) == 3

@@ -278,7 +278,7 @@ def test_a_model_adds_the_loss_while_training_only():
         ({"experts": 2, "top_k": 0}, "top_k=0 must be from 1"),
         ({"experts": 2, "capacity_factor": 0.0}, "capacity_factor=0.0 must be above 0"),
         ({"experts": 2, "balance": -1.0}, "balance=-1.0 must be at least 0"),
-        ({"experts": 2, "router": "tanh"}, "router='tanh' is unknown; choose 'softmax' or 'sigmoid'"),
+        ({"experts": 2, "router": "tanh"}, "router='tanh' must be 'softmax' or 'sigmoid'"),
         ({"experts": 4, "expert_groups": 3}, "experts=4 is not divisible by expert_groups=3"),
         ({"experts": 4, "expert_groups": 2, "top_groups": 3}, "top_groups=3 must be from 1 to expert_groups=2"),
         ({"experts": 4, "expert_groups": 4}, "top_k=2 must be from 1 to experts=1, those of top_groups=1 groups"),

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from oracles import shake
 from torch import nn
 from torch.testing import assert_close
+from transformers.models.kimi_linear import modeling_kimi_linear as kimi_linear
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next
 
 from txlib.attention import KeyValueCache, MechanismError, causal, delta_rule, padding, sliding_window
@@ -14,6 +15,8 @@ from txlib.generation import GenerationConfig, generate
 from txlib.layers import (
     BlockConfig,
     DeltaConfig,
+    KimiDelta,
+    KimiDeltaConfig,
     Mamba2Config,
     MixerConfig,
     TransformerBlock,
@@ -25,25 +28,25 @@ MIXERS = {
     "delta": DeltaConfig(chunk=16),
     "delta without convolution": DeltaConfig(kernel=None),
     "gated delta": DeltaConfig(gated=True, output_gate=True, key_heads=2, head_dim=6, value_dim=5, chunk=7),
+    "kimi delta": KimiDeltaConfig(head_dim=6),
     "mamba2": Mamba2Config(state_dim=6, chunk=7),
     "mamba2 in groups": Mamba2Config(heads=6, head_dim=3, state_dim=5, groups=3, bias=True, convolution_bias=False),
 }
 
 
-def inputs(length=50, head_dim=8, value_dim=6):
+def inputs(length=50, head_dim=8, value_dim=6, features=()):
     """Queries, keys of length 1, values, how much is written and the logarithm of what remains."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 3, length, width) for width in (head_dim, head_dim, value_dim))
-    return [
-        x.requires_grad_() for x in (q, F.normalize(k, dim=-1), v, torch.rand(2, 3, length), -torch.rand(2, 3, length))
-    ]
+    beta, fade = torch.rand(2, 3, length), -3 * torch.rand(2, 3, length, *features)
+    return [x.requires_grad_() for x in (q, F.normalize(k, dim=-1), v, beta, fade)]
 
 
 def loop(q, k, v, beta, fade):
     """One position at a time, as the docstring of `delta_rule` says."""
     state, outs = torch.zeros(2, 3, q.shape[-1], v.shape[-1]), []
     for t in range(q.shape[2]):
-        state = fade[:, :, t].exp()[..., None, None] * state
+        state = fade[:, :, t].reshape(2, 3, -1, 1).exp() * state
         read = torch.einsum("bhkv,bhk->bhv", state, k[:, :, t])
         written = beta[:, :, t, None] * (v[:, :, t] - read)
         state = state + torch.einsum("bhk,bhv->bhkv", k[:, :, t], written)
@@ -54,24 +57,57 @@ def loop(q, k, v, beta, fade):
 def theirs(function):
     def call(q, k, v, beta, fade):
         q, k, v, fade, beta = (x.transpose(1, 2) for x in (q * q.shape[-1] ** 0.5, k, v, fade, beta))
-        return function(q, k, v, fade, beta)[0].transpose(1, 2)
+        return function(q, k, v, fade, beta, initial_state=None, output_final_state=False)[0].transpose(1, 2)
 
     return call
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64])
+@pytest.mark.parametrize("chunk", [1, 7, None])
 @pytest.mark.parametrize(
-    "expected",
-    [loop, theirs(qwen3_next.torch_recurrent_gated_delta_rule), theirs(qwen3_next.torch_chunk_gated_delta_rule)],
-    ids=["loop", "transformers' loop", "transformers' chunks"],
+    ("expected", "features"),
+    [
+        (loop, ()),
+        (theirs(qwen3_next.torch_recurrent_gated_delta_rule), ()),
+        (theirs(qwen3_next.torch_chunk_gated_delta_rule), ()),
+        (loop, (8,)),
+        (theirs(kimi_linear.recurrent_kimi_delta_attention), (8,)),
+        (theirs(kimi_linear.chunk_kimi_delta_attention), (8,)),
+    ],
+    ids=["loop", "Qwen's loop", "Qwen's chunks", "loop by feature", "Kimi's loop", "Kimi's chunks"],
 )
-def test_chunks_equal_the_recurrence(expected, chunk):
-    q, k, v, beta, fade = tensors = inputs()
+def test_chunks_equal_the_recurrence(expected, features, chunk):
+    q, k, v, beta, fade = tensors = inputs(features=features)
     mine, other = delta_rule(q, k, v, beta, fade=fade, chunk=chunk)[0], expected(*tensors)
     assert_close(mine, other, rtol=1e-5, atol=1e-5)
     gradients = (torch.autograd.grad(out.square().mean(), tensors) for out in (mine, other))
     for mine, other in zip(*gradients, strict=True):
         assert_close(mine, other, rtol=1e-4, atol=1e-6)
+
+
+def test_kimi_delta_equals_the_layer_of_transformers():
+    sizes = {"linear_num_heads": 4, "linear_head_dim": 6, "linear_conv_kernel_dim": 4}
+    config = kimi_linear.KimiLinearConfig(hidden_size=32, num_hidden_layers=1, rms_norm_eps=1e-5, **sizes)
+    torch.manual_seed(0)
+    other = kimi_linear.KimiLinearDeltaAttention(config, 0)
+    for parameter in other.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    mine = KimiDelta(32, 4, head_dim=6, kernel=4, eps=1e-5, chunk=None)
+    names = {  # in mine → in the other
+        "convolution": "conv1d",
+        **{f"in_proj.{name}": f"{name[0]}_proj" for name in ("query", "key", "value", "beta")},
+        **{f"in_proj.dt.{i}": f"forget_gate.f_{part}_proj" for i, part in enumerate("ab")},
+        **{f"in_proj.gate.{i}": f"g_{part}_proj" for i, part in enumerate("ab")},
+        "decay": "forget_gate",
+        "norm": "o_norm",
+        "out_proj": "o_proj",
+    }  # fmt: skip
+    tensors = other.state_dict()
+    for name, tensor in mine.state_dict().items():
+        module, _, parameter = name.rpartition(".")
+        tensor.copy_(tensors.pop(f"{names[module]}.{parameter}").reshape(tensor.shape))
+    assert not tensors
+    x = torch.randn(2, 21, 32)
+    assert_close(mine(x, causal()), other(x), rtol=1e-5, atol=1e-5)
 
 
 def test_a_key_that_is_written_again_returns_its_last_value():

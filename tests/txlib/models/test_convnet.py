@@ -167,10 +167,10 @@ def test_a_network_is_exported():
         ({"kernel": 2}, "kernel=2 has no middle"),
         ({"blocks": (1,)}, r"widths=\(8, 16\), blocks=\(1,\) and spatial='convolution' must name one for each stage"),
         ({"spatial": ("attention",)}, r"spatial=\('attention',\) must name one for each stage"),
-        ({"spatial": "dense"}, "spatial='dense' is unknown; choose 'convolution' or 'attention'"),
+        ({"spatial": "dense"}, "spatial='dense' must be 'convolution' or 'attention'"),
         ({"widths": (8, 0)}, r"widths=\(8, 0\) and blocks=\(1, 2\) must be at least 1"),
         ({"non_local": (2,)}, r"non_local=\(2,\) names a stage that is not there; there are 0 to 1"),
-        ({"stem": "tiny"}, "stem='tiny' is unknown; choose 'small' or 'large'"),
+        ({"stem": "tiny"}, "stem='tiny' must be 'small' or 'large'"),
         ({"labels": 0}, "labels=0 must be at least 1"),
     ],
 )

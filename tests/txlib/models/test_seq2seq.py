@@ -320,9 +320,9 @@ def test_it_learns_to_turn_a_sentence_round(unchecked):
     [
         ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
         ({"decoder_layers": 0}, "decoder_layers=0 must be at least 1"),
-        ({"cell": "rnn"}, "cell='rnn' is unknown; choose one of gru, lstm"),
-        ({"attention": "general"}, "attention='general' is unknown; choose one of None, additive, bilinear, dot"),
-        ({"order": "before"}, "order='before' is unknown; choose one of None, bahdanau, luong"),
+        ({"cell": "rnn"}, "cell='rnn' must be 'gru' or 'lstm'"),
+        ({"attention": "general"}, "attention='general' must be 'additive' or 'bilinear' or 'dot' or None"),
+        ({"order": "before"}, "order='before' must be 'bahdanau' or 'luong' or None"),
         ({"d_model": 15}, "d_model=15 is shared by two directions; make it even, or bidirectional=False"),
         ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
         ({"attention": None, "order": "luong"}, "order='luong' is of the attention, but attention=None; leave it out"),

@@ -365,7 +365,7 @@ def test_pixels_are_floats():
         ({"image_size": (12, 10)}, "width=10 is not divisible by patch_size=4; choose e.g. 8"),
         ({"patch_size": 0}, "patch_size=0 must be at least 1"),
         ({"channels": 0}, "channels=0 must be at least 1"),
-        ({"pool": "max"}, "pool='max' is unknown; choose one of class, mean"),
+        ({"pool": "max"}, "pool='max' must be 'class' or 'mean'"),
         ({"pool": "mean", "distillation": True}, "distillation adds a token to the class token"),
         ({"block": BLOCK.replace(position="alibi")}, "position='alibi' does not know rows and columns; choose one of"),
         ({"block": BLOCK.replace(position=None)}, "position=None does not know rows and columns"),

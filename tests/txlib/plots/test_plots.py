@@ -11,7 +11,7 @@ from PIL import Image, ImageChops
 
 from txlib import plots
 from txlib.attention import causal, full, sliding_window
-from txlib.plots.picture import GRAY, WIDEST, contrast, ink, smaller, words_on
+from txlib.plots.picture import GRAY, MAX_INCHES, contrast, ink, smaller, words_on
 
 WEIGHTS = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
 
@@ -281,7 +281,7 @@ def test_many_panels_stand_in_rows_that_can_be_read_beside_a_text(count):
     for picture in (plots.heads(weights, title="", alt=""), plots.mask(masks, 8)):
         panels = [axes for axes in picture.axes if axes.get_subplotspec()]  # not the scale of the colors
         assert len(panels) == count
-        assert picture.figure.get_figwidth() <= WIDEST
+        assert picture.figure.get_figwidth() <= MAX_INCHES
         first = [axes for axes in panels if axes.get_subplotspec().is_first_col()]
         assert {axes.get_ylabel() for axes in first} == {"query"}
 

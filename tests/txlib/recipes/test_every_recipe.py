@@ -19,6 +19,7 @@ from txlib.data import Splits
 from txlib.models import GPT, GPTConfig
 from txlib.models.pretrained import load_pretrained
 from txlib.recipes import RECIPES, Recipe, option, run
+from txlib.recipes.assistant import Rewards
 from txlib.recipes.bert import PreTraining
 from txlib.recipes.language import make_tokenizer, window_batches, window_loss
 from txlib.recipes.vision import Vision
@@ -40,7 +41,9 @@ def little_of_everything():
         yield
 
 
-@pytest.fixture(scope="module", params=RECIPES.values(), ids=list(RECIPES))
+@pytest.fixture(
+    scope="module", params=[recipe for recipe in RECIPES.values() if not recipe.stages], ids=lambda r: r.command
+)
 def recipe(request):
     return request.param
 
@@ -251,6 +254,8 @@ def test_a_step_needs_to_know_no_number(recipe, given):
     """It runs on a device where there are none: whatever would have a GPU waited for raises an error there."""
     if recipe is PreTraining:
         pytest.skip("it waits once, to know how many tokens are asked for")
+    if recipe is Rewards:
+        pytest.skip("it waits for the answers that it learns from")
     made = recipe(**given)
     splits = made.load()
     tokenizer = made.make_tokenizer(splits)
@@ -320,7 +325,7 @@ def test_a_new_recipe_is_a_command_with_its_options_and_help(lines_recipe, txlib
         assert words in said
     options = ("--times", 60, "--steps", 3, "--device", "cpu")
     status, _, error = txlib("train", "lines", *options, "--precision", "fp4")
-    assert status == 2 and "precision='fp4' is unknown; choose 'auto', 'fp32', 'bf16' or 'fp8'" in error
+    assert status == 2 and "precision='fp4' must be 'auto' or 'fp32' or 'bf16' or 'fp8'" in error
     status, said, _ = txlib("train", "lines", *options)
     assert status == 0 and "The model is in runs/lines-60/model" in said
     assert load_pretrained("runs/lines-60/model").config.vocab_size == 256

@@ -199,6 +199,18 @@ def test_train_then_finetune(txlib, tmp_path):
     assert status == 0 and "exact match" in said and "Test split of shakespeare: the baseline" in said
 
 
+def test_adapters_change_only_their_layers_and_are_merged(txlib, tmp_path):
+    command = ["finetune", "bert", "--model", "bert-tiny", "--task", "reviews", "--device", "cpu", "--steps", 2]
+    status, said, _ = txlib(*command, "--lora", 2, "--out", tmp_path)
+    assert status == 0 and "accuracy" in said
+    before, after = load_encoder("bert-tiny").state_dict(), load_encoder(tmp_path / "model").state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {name.rpartition(".")[0].rpartition(".")[2] for name in changed} <= {"query", "value", "pooler"}
+    assert any("query" in name for name in changed)
+    status, _, error = txlib(*command, "--lora", -1, "--out", tmp_path / "other")
+    assert status == 2 and "rank=-1 must be at least 1" in error
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("arguments", "remedy"),

@@ -8,7 +8,7 @@ import tiny
 import torch
 from torch.testing import assert_close
 
-from txlib.data import Pictures, PictureSplits, digits
+from txlib.data import Pictures, Splits, digits
 from txlib.models import ConvNet, ViTForImageClassification
 from txlib.models.outputs import Output
 from txlib.models.pretrained import load_pretrained
@@ -109,7 +109,7 @@ def test_what_is_measured():
     pixels = said.float().view(8, 1, 1, 1)
     names = ("shirt", "coat", "bag")
     train = Pictures(torch.tensor([0.0, 1.0]).view(2, 1, 1, 1), torch.tensor([0, 1]), names)
-    splits = PictureSplits(train, train, Pictures(pixels, is_, names))
+    splits = Splits(train, train, Pictures(pixels, is_, names))
     result = Vision(data="digits").measure(Says(), splits, None, 0.0, lambda items, what: items)
     assert result == {
         "operations": 0,  # it only looks up

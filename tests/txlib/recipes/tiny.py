@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import txlib.recipes.assistant as assistant
 import txlib.recipes.bert as bert
 import txlib.recipes.language as language
 import txlib.recipes.music as music
@@ -22,7 +23,6 @@ import txlib.recipes.tasks as tasks
 import txlib.recipes.translation as translation
 import txlib.recipes.vision as vision
 from txlib.data import (
-    PictureSplits,
     Splits,
     Texts,
     chorales,
@@ -35,10 +35,14 @@ from txlib.data import (
     verses,
 )
 from txlib.data import translation as sentences
+from txlib.data.instructions import KINDS
 from txlib.data.pretraining import corpus
+from txlib.generation import GenerationConfig
 from txlib.layers import BlockConfig
 from txlib.models.pretrained import save_pretrained
+from txlib.posttraining import PolicyConfig
 from txlib.recipes import Preset, Recipe, run
+from txlib.recipes.assistant import Assistant, Instructions, Material, Rewards, Text
 from txlib.recipes.bert import PreTraining
 from txlib.recipes.finetune import FineTuning
 from txlib.recipes.language import Language
@@ -83,6 +87,9 @@ MINI = {
         batch_size=16,
     ),
     Vision: mini(block=VIT, batch_size=16),
+    **dict.fromkeys(
+        (Text, Instructions, Rewards, Assistant), mini(block=LLAMA, vocab_size=300, batch_size=400, context=200)
+    ),
     Arrays: mini(block=LLAMA.replace(norm="layer", position=None), vocab_size=262, batch_size=400, context=40),
 }
 
@@ -115,9 +122,15 @@ def few_texts(part: str) -> dict[str, list[list[str]]]:
 
 
 @cache
-def few_pictures() -> PictureSplits:
+def few_pictures() -> Splits:
     splits = digits()
-    return PictureSplits(splits.train[:60], splits.validation[:20], splits.test[:20])
+    return Splits(splits.train[:60], splits.validation[:20], splits.test[:20])
+
+
+@cache
+def few_questions() -> Material:
+    kinds = {name: first(load(), 12) for name, load in KINDS.items()}
+    return Material(Texts(*(text[:2000] for text in few_characters())), kinds)
 
 
 few_examples = SimpleNamespace(
@@ -137,6 +150,11 @@ def install(patch) -> None:
     patch.setattr(language, "shakespeare", lambda source: few_or(shakespeare, few_characters, source))
     patch.setattr(music, "chorales", few_chorales)
     patch.setattr(bert, "corpus", few_texts)
+    patch.setattr(assistant, "material", few_questions)
+    patch.setattr(assistant, "ASKED", 3)
+    patch.setattr(assistant, "ANSWERING", GenerationConfig(max_new_tokens=3))
+    patch.setattr(assistant, "DRAWING", GenerationConfig(max_new_tokens=3, do_sample=True, seed=0))
+    patch.setattr(assistant, "POLICY", PolicyConfig(group=4, max_new_tokens=3))
     patch.setattr(sets, "EPOCH", 5)
     patch.setattr(sets, "HELD_OUT", 1)
     patch.setattr(perceiver, "digits", few_pictures)

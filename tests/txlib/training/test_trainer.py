@@ -46,6 +46,17 @@ def a_batch(epoch=0):
     return [(torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 3.0], dtype=torch.float64))]
 
 
+def test_a_run_that_is_watched_ends_before_a_bad_checkpoint(tmp_path):
+    def watch(progress):
+        if progress.step == 3:
+            raise ValueError(f"step {progress.step} is bad, with {len(progress.losses)} losses")
+
+    config = replace(FP32, checkpoint_every=1)
+    with pytest.raises(ValueError, match="step 3 is bad, with"):
+        train(Line(), a_batch, squares, config, steps=5, out=tmp_path, watch=watch, quiet=True)
+    assert [path.name for path in (tmp_path / "checkpoints").glob("*")] == ["step-00000001", "step-00000002"]
+
+
 # Accumulation, clipping, the rate
 
 
@@ -153,7 +164,7 @@ def test_length_of_a_run(length, message, tmp_path):
 )
 def test_bad_settings_are_named(bad):
     ((name, value),) = bad.items()
-    with pytest.raises(ValueError, match=f"^{name}={value!r} "):
+    with pytest.raises(ValueError, match=rf"^(TrainConfig: )?{name}={value!r} must"):
         TrainConfig(**bad)
 
 
@@ -392,6 +403,8 @@ def test_a_loss_that_is_no_number():
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_arguments_are_named():
     loader = torch.utils.data.DataLoader([1.0, 2.0])
+    with pytest.raises(TypeError, match=r"config={'lr': 1} must be a TrainConfig"):
+        train(Line(), a_batch, squares, {"lr": 1}, steps=3)
     with pytest.raises(ValueError, match=r"batches is a DataLoader; .* lambda epoch: batches"):
         train(Line(), loader, squares, FP32, steps=3, quiet=True)
     with pytest.raises(ValueError, match=r"gave a Tensor; .* return losses.sum\(\), losses.numel\(\)"):
