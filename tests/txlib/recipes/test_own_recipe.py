@@ -136,7 +136,7 @@ def test_a_wrong_file_is_one_sentence(txlib, tmp_path, monkeypatch, code, messag
 def test_a_missing_file_and_a_misspelled_recipe_are_named(txlib):
     assert "nowhere.py is not there; give the path of a Python file" in txlib("train", "nowhere.py")[2]
     assert "`txlib train visoin` is unknown; did you mean 'vision'?" in txlib("train", "visoin")[2]
-    assert "choose one of bert, " in txlib("train", "zebra")[2]
+    assert "`txlib train zebra` is unknown; choose one of " in txlib("train", "zebra")[2]
     error = txlib("train", "translation", "--model", "transfomer", "--steps", 1)[2]
     assert "model 'transfomer' is unknown; choose one of rnn-plain" in error and "did you mean 'transformer'?" in error
 
