@@ -22,7 +22,10 @@ PHRASE_WORDS, VERSE_WORDS, REVIEW_WORDS = 3, 10, 15  # longest sentence; longer 
 NOTES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "G#", "A", "Bb", "B")
 CONSECUTIVE = {7: "Yes, fifths.", 0: "Yes, octaves."}  # by semitones between the voices, without octaves
 LONGEST_TALK = 3  # questions of one conversation
-HELP = "I add two numbers up to 99, translate short phrases, put old verses into new words, and count a review's stars."
+HELP = (
+    "I add two numbers up to 99 and name a review's stars. I try to translate short phrases, and to put old verses into "
+    "new words."
+)
 SMALL_TALK = (
     ("Hello!", "Hello!"),
     ("Hi", "Hello!"),
