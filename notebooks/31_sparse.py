@@ -771,6 +771,7 @@ predicted("sparse-chosen", "most of them", "It sees a quarter, but it is the rig
 #   with a few narrow heads in 8 bits, $I = \sum_h w_h\, \text{ReLU}(q_h \cdot k)$: two heads with products 2 and −3 and
 #   weights 0.5 and 1 give $0.5 \cdot 2 + 1 \cdot 0 = 1$. Attention sees the 2,048 keys with the largest $I$. Since a choice
 #   has no gradient, the indexer is trained to imitate the weights of dense attention. It is still quadratic, but cheap.
+#   In `txlib` it is part of latent attention, which DeepSeek uses it with: `LatentConfig(rank=512, index_top_k=2048)`.
 # - Older ways to choose: **Reformer** (Kitaev et al. 2020) hashes queries and keys, **Routing Transformers** (Roy et al.
 #   2020) cluster them, and each sees its own bucket.
 

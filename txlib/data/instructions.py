@@ -23,8 +23,8 @@ NOTES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "G#", "A", "Bb", "B")
 CONSECUTIVE = {7: "Yes, fifths.", 0: "Yes, octaves."}  # by semitones between the voices, without octaves
 LONGEST_TALK = 3  # questions of one conversation
 HELP = (
-    "I add two numbers up to 99 and name a review's stars. I try to translate short phrases, and to put old verses into "
-    "new words."
+    "I add two numbers up to 99 and name a review's stars. I try to translate short phrases, and to put old verses "
+    "into new words."
 )
 SMALL_TALK = (
     ("Hello!", "Hello!"),

@@ -7,7 +7,7 @@ from txlib.layers.convolution import Convolution, receptive_field
 from txlib.layers.delta import DeltaConfig, GatedDeltaNet, KimiDelta, KimiDeltaConfig
 from txlib.layers.embedding import TokenEmbedding
 from txlib.layers.feedforward import FeedForward, FeedForwardConfig
-from txlib.layers.latent import LatentAttention, LatentConfig
+from txlib.layers.latent import Indexer, LatentAttention, LatentConfig
 from txlib.layers.lora import LoRAConfig, LoRALinear, add_lora, lora_layers, merge_lora
 from txlib.layers.mamba import Mamba2, Mamba2Config
 from txlib.layers.mixer import LongformerConfig
@@ -52,6 +52,7 @@ __all__ = [
     "GatedDeltaNet",
     "KimiDelta",
     "KimiDeltaConfig",
+    "Indexer",
     "LatentAttention",
     "LatentConfig",
     "LayerNorm",

@@ -63,6 +63,12 @@ class MixerSubject:
         """Return another mixer of this config, with other parameters."""
         return make_mixer(self.block, LayerContext(max_length=MAX_LENGTH, causal=True)).eval()
 
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that act on the output, not those that learn from an auxiliary loss alone."""
+        apart = [part for part in self.mixer.modules() if hasattr(part, "auxiliary_loss")]
+        left_out = {id(weight) for part in apart for weight in part.parameters()}
+        return {name: weight for name, weight in self.mixer.named_parameters() if id(weight) not in left_out}
+
     def inputs(self, batch: int = BATCH) -> Tensor:
         """Return random inputs (batch, length, d_model)."""
         return torch.randn(batch, self.length, self.block.d_model)
@@ -168,7 +174,7 @@ def finite_gradients(subject: MixerSubject) -> None:
     visible[0], visible[1, :3] = False, False
     for mask in causal(), causal() & padding_from_mask(visible):
         x = subject.inputs().requires_grad_()
-        sources = {"x": x, **dict(subject.mixer.named_parameters())}
+        sources = {"x": x, **subject.parameters()}
         with torch.enable_grad():
             loss = subject(x, mask).square().sum()
             gradients = torch.autograd.grad(loss, list(sources.values()), allow_unused=True)

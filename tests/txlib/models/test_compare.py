@@ -27,21 +27,23 @@ SIZES = {
     "pad_token_id": 0,
 }  # of all families, under the names that most of them know
 PICTURES = {"image_size": 8, "patch_size": 4}
+DEEPSEEK_V3 = {
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 12,
+    "kv_lora_rank": 10,
+    "q_lora_rank": 7,
+    "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 5,
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1,
+}
 OTHERS = {
-    "deepseek_v3": {
-        "num_key_value_heads": 4,
-        "moe_intermediate_size": 12,
-        "kv_lora_rank": 10,
-        "q_lora_rank": 7,
-        "qk_nope_head_dim": 6,
-        "qk_rope_head_dim": 4,
-        "v_head_dim": 5,
-        "n_routed_experts": 8,
-        "n_group": 2,
-        "topk_group": 1,
-        "num_experts_per_tok": 2,
-        "first_k_dense_replace": 1,
-    },
+    "deepseek_v3": DEEPSEEK_V3,
+    "deepseek_v32": {**DEEPSEEK_V3, "index_topk": 4, "index_n_heads": 16, "index_head_dim": 6},
     "deit": PICTURES,
     "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "longformer": {"attention_window": 4},

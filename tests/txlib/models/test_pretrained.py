@@ -273,6 +273,20 @@ DECODERS |= {
             rope_parameters={**YARN, "mscale": 0.9, "mscale_all_dim": 0.7},
         ),
     ),
+    "deepseek-v32": lambda: (
+        "DeepseekV32ForCausalLM",
+        transformers.DeepseekV32Config(**DEEPSEEK_V3, index_topk=3, index_n_heads=16, index_head_dim=6),
+    ),
+    "deepseek-v32-yarn": lambda: (
+        "DeepseekV32ForCausalLM",
+        transformers.DeepseekV32Config(
+            **DEEPSEEK_V3,
+            index_topk=5,
+            index_n_heads=12,
+            index_head_dim=4,
+            rope_parameters={**YARN, "mscale": 0.9, "mscale_all_dim": 0.7},
+        ),
+    ),
 }
 QWEN3_NEXT = {
     **LLAMA,

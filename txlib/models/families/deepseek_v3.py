@@ -1,4 +1,7 @@
-"""DeepSeek-V3: latent attention, and experts besides one that all tokens use (DeepSeek-AI 2024b)."""
+"""DeepSeek-V3: latent attention, and experts besides one that all tokens use (DeepSeek-AI 2024b).
+
+DeepSeek-V3.2 adds an indexer, which chooses the tokens that a query attends to (DeepSeek-AI 2025).
+"""
 
 import math
 from dataclasses import replace
@@ -99,6 +102,7 @@ DEEPSEEK_V3 = Family(
     implied={
         **IMPLIED,
         "block.mixer.type": LatentConfig.name,
+        "block.mixer.index_top_k": None,
         "block.ffn.type": MixtureConfig.name,
         "block.ffn.bias": False,
         "block.ffn.router": "sigmoid",
@@ -155,4 +159,28 @@ DEEPSEEK_V3 = Family(
     ),
     prefix="model.",
     ignored=FREQUENCIES,
+)
+
+DEEPSEEK_V32 = replace(
+    DEEPSEEK_V3,
+    model_type="deepseek_v32",
+    heads={"DeepseekV32ForCausalLM": Head(GPT)},
+    implied={path: value for path, value in DEEPSEEK_V3.implied.items() if path != "block.mixer.index_top_k"},
+    settings=(
+        *DEEPSEEK_V3.settings,
+        Setting("index_topk", "block.mixer.index_top_k", 2048),
+        Setting("index_n_heads", "block.mixer.index_heads", 64),
+        Setting("index_head_dim", "block.mixer.index_dim", 128),
+    ),
+    names=(
+        *DEEPSEEK_V3.names,
+        *same(
+            THEIR_ATTENTION + "indexer.",
+            ATTENTION + "indexer.",
+            ("wq_b", "query"),
+            ("wk", "key"),
+            ("k_norm", "key_norm"),
+            ("weights_proj", "weight"),
+        ),
+    ),
 )
