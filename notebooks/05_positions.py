@@ -33,30 +33,27 @@ from txlib.attention import attention, causal, sliding_window
 from txlib.data import translation
 
 # %% [markdown]
-# These are real sentences from games. They mean nearly the opposite, with exactly the same words:
+# The sentence that we follow through lessons 03 to 09 and the one with its nouns exchanged mean the opposite, with
+# exactly the same words:
 
 # %% tags=["recorded"]
 def words(sentence):
     return re.findall(r"\w+", sentence.lower())
 
 
-texts = translation("games")
-english = [sentence for _, sentence in texts.train]
-castle = [sentence for sentence in english if "castle" in sentence]
-won = next(s for s in castle if s.startswith("Your soldiers defeated the enemy"))
-lost = next(s for s in castle if s.startswith("The enemy defeated your"))
-print(won, lost, sep="\n")
-print("same words:", sorted(words(won)) == sorted(words(lost)))
+texts = translation("games")  # pairs of German and English sentences
+ours = "The orcs have attacked the humans."
+exchanged = "The humans have attacked the orcs."
+print("same words:", sorted(words(ours)) == sorted(words(exchanged)))
 
 # %% [markdown]
 # Give every word a random vector, and let each sentence attend to itself, with random projections. What does attention
-# find for *enemy* in each?
+# find for *attacked*, and what for *orcs*, in each?
 
 # %%
 torch.manual_seed(0)
 d_model = 64
-vocabulary = sorted({word for sentence in english for word in words(sentence)})
-vector = dict(zip(vocabulary, torch.randn(len(vocabulary), d_model), strict=True))
+vector = {word: torch.randn(d_model) for word in sorted(set(words(ours)))}
 w_q, w_k, w_v = torch.randn(3, d_model, d_model) / d_model**0.5
 
 
@@ -69,28 +66,26 @@ def vectors_of(sentence):
     return torch.stack([vector[word] for word in words(sentence)])  # (n, d_model)
 
 
-at_won, at_lost = (words(sentence).index("enemy") for sentence in (won, lost))
-prove_equal(attend(vectors_of(won))[at_won], attend(vectors_of(lost))[at_lost],
-            what="The enemy who won and the enemy who lost")
+found, found_exchanged = attend(vectors_of(ours)), attend(vectors_of(exchanged))
+prove_equal(found[3], found_exchanged[3], what="Attacked by orcs, attacked by humans")
+prove_equal(found[1], found_exchanged[5], what="Orcs who attack, orcs who are attacked")
 
 # %% [markdown]
-# The same vector. No later layer can tell the two apart, because nothing is left to tell them by. In general, if a
+# The same vectors. No later layer can tell who attacked, because nothing is left to tell it by. In general, if a
 # matrix $P$ shuffles rows, $\text{attend}(P x) = P\,\text{attend}(x)$: attention is **permutation equivariant** (lesson
 # 04, section 2).
 #
-# The weights show why. Take the sentence that we follow through lessons 03 to 09, swap its two nouns, and look at the
-# weight that *attacked* gives to each word:
+# The weights show why. Here is the weight that *attacked* gives to each word:
 
 # %%
-followed = "The orcs have attacked the humans.", "The humans have attacked the orcs."
-for sentence in followed:
+for sentence in (ours, exchanged):
     x = vectors_of(sentence)  # (n, d_model)
     weight = ((x @ w_q) @ (x @ w_k).T / d_model**0.5).softmax(dim=-1)  # (query, key)
     named = zip(words(sentence), weight[3], strict=True)
     print("  ".join(f"{word} {each:.2f}" for word, each in named))
 
 # %% [markdown]
-# Each word gets the same weight in both, so the weighted sum of the values is the same. Who attacked whom is lost.
+# Each word gets the same weight in both, so the weighted sum of the values is the same.
 #
 # What should a good remedy do? Three wishes:
 #
@@ -126,11 +121,11 @@ figures.entrances()
 #
 # $$x_i \leftarrow x_i + p_i$$
 #
-# On paper: if *enemy* is $(1, 0)$, $p_1 = (0, 2)$ and $p_4 = (0, 5)$, then the enemy at position 1 is $(1, 2)$ and at
-# position 4 it is $(1, 5)$. Training fills the table. (Gehring et al. 2017; BERT and GPT-2 do this.)
+# On paper: if *orcs* is $(1, 0)$, $p_1 = (0, 2)$ and $p_5 = (0, 4)$, then *orcs* at position 1 is $(1, 2)$ and at
+# position 5 it is $(1, 4)$. Training fills the table. (Gehring et al. 2017; BERT and GPT-2 do this.)
 #
-# Does it tell our two enemies apart? And after one backward pass on a sentence of 8 words, which rows of a table of 12
-# have a gradient to learn from?
+# Does it tell the two kinds of orcs apart? And after one backward pass on a sentence of 6 words, which rows of a table
+# of 12 have a gradient to learn from?
 
 # %%
 torch.manual_seed(0)
@@ -142,16 +137,15 @@ def attend_learned(sentence):
     return attend(x + table[: len(x)])  # (n, d_model)
 
 
-one = attend_learned(won)[at_won]  # (d_model,)
-other = attend_learned(lost)[at_lost]  # (d_model,)
-print(f"the enemies now differ by {(one - other).norm() / one.norm():.0%}")
-attend_learned(won).sum().backward()
+attacker, attacked = attend_learned(ours)[1], attend_learned(exchanged)[5]  # (d_model,)
+print(f"the orcs now differ by {(attacker - attacked).norm() / attacker.norm():.0%}")
+attend_learned(ours).sum().backward()
 learning = table.grad.norm(dim=-1).nonzero().flatten()  # (rows that learn,)
 print("rows with a gradient:", learning.tolist(), "of 12")
 
 
 # %% [markdown]
-# A row learns only from sentences long enough to reach it; here rows 8 and up keep their random start values. And for
+# A row learns only from sentences long enough to reach it; here rows 6 and up keep their random start values. And for
 # the 13th word there is no row at all. This will matter in section 6.
 #
 # ### Sinusoidal
@@ -182,17 +176,6 @@ def sinusoidal(n, d):
 position = sinusoidal(60, 64)  # (position, d_model)
 
 # %% [markdown]
-# In the picture red is $+1$, white 0 and blue $-1$. The hands on the right have hardly moved in 40 positions:
-
-# %% jupyter={"source_hidden": true}
-plots.heatmap(
-    position[:40], title="Fast waves on the left, slow ones on the right", xlabel="dimension",
-    ylabel="position", numbers=False, diverging=True, size=0.08, bar="entry",
-    alt="A table of 40 positions by 64 dimensions. The left columns swing quickly between -1 and "
-    "1; to the right they become slower until they hardly change.",
-)
-
-# %% [markdown]
 # **Two rows reveal their distance.** Why pairs of sine *and* cosine? Take the dot product of two rows. Each hand
 # contributes $\sin a \sin b + \cos a \cos b = \cos(a - b)$, so
 #
@@ -202,28 +185,26 @@ plots.heatmap(
 # $\cos(-a) = \cos(a)$. To tell before from after, the projections must help.)
 #
 # This needs *one* frequency for both columns of a pair. (Some slides misprint the formula, with the exponent $(2c+1)/d$
-# for the cosine. Then the sum is no longer a cosine of the distance.) In the picture every diagonal has one color, since
-# it has one distance (dark is large):
+# for the cosine. Then the sum is no longer a cosine of the distance.)
+#
+# The picture shows the first 40 rows on the left, with red for $+1$, white for 0 and blue for $-1$. The hands on its
+# right side have hardly moved. The dot products of all pairs of rows are on the right (dark is large): every diagonal
+# has one color, since it has one distance.
 
 # %% jupyter={"source_hidden": true}
-plots.heatmap(
-    (position @ position.T)[:40, :40], title="The dot product depends on the distance alone", xlabel="position $j$",
-    ylabel="position $i$", numbers=False, size=0.1, bar="dot product",
-    alt="A 40 by 40 table of dot products, darkest on the main diagonal. Each diagonal has one "
-    "color; they fade in waves with the distance from the main diagonal.",
-)
+figures.sinusoids(position[:40])
 
 
 # %% [markdown]
-# **A shift is a rotation.** To move from position $i$ to $i + s$, every hand turns by a fixed angle $a = s\,\omega_c$,
-# wherever it was:
+# **A shift is a rotation** (second reading). A hand that turns by 1 radian per position gets from position 3 to 5, or from 7 to 9, by the
+# same turn of 2. In general, from position $i$ to $i + s$ each hand turns by $a = s\,\omega_c$, wherever it was:
 #
 # $$\begin{pmatrix} \sin(i\,\omega_c + a) \\ \cos(i\,\omega_c + a) \end{pmatrix} =
 # \begin{pmatrix} \cos a & \sin a \\ -\sin a & \cos a \end{pmatrix}
 # \begin{pmatrix} \sin i\,\omega_c \\ \cos i\,\omega_c \end{pmatrix}$$
 #
 # The matrix does not know $i$. So one matrix $R_s$, with these small rotations along its diagonal, shifts all
-# positions. That is why the authors hoped that a model could learn to attend by distance.
+# positions, and the authors hoped that a model could therefore learn to attend by distance.
 
 # %%
 def shift_matrix(s, d):
@@ -243,10 +224,10 @@ prove_equal(turned, position[3:], tolerance=1e-4, what="Turned by 3 and shifted 
 # Multiplied by $\sqrt{d_\text{model}}$ its squared length is 64, and it makes up 64/96, or 67%. Vaswani et al. (§3.4)
 # do this. They give no reason; this is a common explanation, and section 6 tests it.
 #
-# **Add, or concatenate?** A position could also be put next to its word: $[x_i; p_i]$. But the next thing that happens is
-# a projection, and its matrix has an upper half $W_x$ that meets the word and a lower half $W_p$ that meets the position:
-# the result is the sum $x_i W_x + p_i W_p$. So adding at once is the special case $W_x = W_p$. (A position need not be a
-# number along a line, either: Wang et al. 2019 encode where a word is in the syntax tree.)
+# **Add, or concatenate?** (Second reading.) A position could also be put next to its word: $[x_i; p_i]$. A projection follows, whose
+# matrix has an upper half $W_x$ for the word and a lower half $W_p$ for the position: it makes $x_i W_x + p_i W_p$. So
+# adding is the special case $W_x = W_p$. (A position need not be a number along a line: Wang et al. 2019 encode where a
+# word is in the syntax tree.)
 
 # %% [markdown]
 # ## 4 Distances: change the score
@@ -283,11 +264,9 @@ _, weight = attention(alike, alike, alike, causal(), bias=bias, return_weights=T
 last = weight[0, :, -1]  # (heads, key): the last query's weights
 plots.lines(
     {f"slope 1/{4**head}": (range(-39, 1), last[head - 1].tolist()) for head in (1, 2, 3, 4)},
-    title="With all words alike, steep heads look near, flat ones everywhere",
-    xlabel="distance of the key", ylabel="attention weight",
-    alt="Four curves of attention weight over distances from -39 to 0. The steepest head puts "
-    "nearly all weight on the last dozen words; the flattest spreads it almost evenly.",
-)
+    title="With all words alike, steep heads look near, flat ones everywhere", xlabel="distance of the key",
+    ylabel="attention weight", alt="Four curves of attention weight over distances from -39 to 0. The steepest head "
+    "puts nearly all weight on the last dozen words; the flattest spreads it almost evenly.")
 
 
 # %% [markdown]
@@ -342,7 +321,7 @@ def shaw_naive(q, k, v, a_k, a_v):
 # once: a small matrix, one column per bucket. Then each pair *picks* its number from its query's row.
 #
 # In the picture $k = 1$, so there are three buckets: 0 for the past, 1 for the word itself, 2 for the future. The
-# number **12** means query 1, bucket 2.
+# number **12** means query 1, bucket 2. The last query has the buckets 0, 0, 0, 1, and picks 30, 30, 30, 31:
 
 # %% jupyter={"source_hidden": true}
 figures.picking()
@@ -361,9 +340,10 @@ def shaw_bias(q, a_k):  # (batch, heads, n, d_k); (bucket, d_k)
 
 
 # %% [markdown]
-# The values go the other way. First *add up* the weights that fall into the same bucket: in the last row of the
-# picture, the three weights of bucket 0 become one number. Then let each sum meet its vector once. `scatter_add` is
-# `gather` backward: it adds each number to the column that its bucket names.
+# The values go the other way. First *add up* the weights that fall into the same bucket. If the last query of the
+# picture has the weights 0.1, 0.2, 0.3, 0.4, its buckets get $0.1 + 0.2 + 0.3 = 0.6$, 0.4 and 0. Then each sum meets
+# its vector once: $0.6\,a^V_0 + 0.4\,a^V_1$. `scatter_add` is `gather` backward: it adds each number to the column that
+# its bucket names.
 
 # %% tags=["recorded"]
 def shaw_values(weight, a_v):  # (…, query, key); (bucket, d_k)
@@ -424,9 +404,8 @@ same = torch.tensor([1.0, 0.0] * 8).expand(6, 16)  # (n, d_k): one vector at six
 figures.turns(
     rearrange(rotate(same), "n (pair two) -> pair n two", two=2)[:4],
     title="Six positions, the first four of eight pairs: each turns at its own speed",
-    alt="Four circles with arrows for positions 0 to 5. In the first the arrow goes most of the "
-    "way around; in the second a quarter; in the last it hardly moves.",
-)
+    alt="Four circles with arrows for positions 0 to 5. In the first the arrow goes most of the way around; in the "
+    "second a quarter; in the last it hardly moves.")
 
 # %% [markdown]
 # The product of two arrows depends on the angle between them. If the query turns by $i\,\omega_c$ and the key by
@@ -475,8 +454,8 @@ explore.rotary(one_q, one_k)
 
 # %% tags=["recorded"]
 N, LONG, d_model, heads = 32, 128, 64, 4  # train on 32 letters, test on 128
-train_text = " ".join(sentence for _, sentence in texts.train).lower()
-test_text = " ".join(sentence for _, sentence in texts.test).lower()[:25_600]
+train_text = " ".join(english for _, english in texts.train).lower()
+test_text = " ".join(english for _, english in texts.test).lower()[:25_600]
 letters = sorted(each for each in set(train_text) if train_text.count(each) >= 100)
 ids = {letter: id for id, letter in enumerate(letters, start=1)}
 V = len(letters) + 1
@@ -710,14 +689,12 @@ figures.seeds(
             "knows distances": ["Shaw", "unclipped", "rotary", "a number", "ALiBi"],
             "no reader: counted": list(tables)},
     xlabel="loss on new text (nats per letter)", mark=tables["table of pairs"],
-    title="Any position beats none; the best three readers know distances",
-)
+    title="Any position beats none; the best three readers know distances")
 
 # %% [markdown]
 # Any position helps a lot; Shaw, unclipped and rotary help most. Our explanation: "the letter before me" is one rule at
-# every position, and they need to learn it only once.
-# (That cannot be all: *a number* knows distances as well, and is behind both that know positions, with every seed. We
-# have not tested why.) The best come close to the table of triples, which counted 1.6
+# every position, and they need to learn it only once. (That cannot be all: *a number* knows distances as well, and is
+# behind both that know positions. We have not tested why.) The best come close to the table of triples, which counted 1.6
 # million letters, while a reader saw $300 \cdot 16 \cdot 32$, about 150,000.
 #
 # What do the heads look at? The figure has the mean weight that each head gives to each distance, on new text:
@@ -725,16 +702,13 @@ figures.seeds(
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 weights = {}
 for name in ("learned", "ALiBi", "Shaw", "rotary"):
-    model = models[name]
-    model(test[: 200 * N].view(-1, N))
-    weights[name] = model.weight.detach()  # (batch, heads, query, key)
-
+    models[name](test[: 200 * N].view(-1, N))
+    weights[name] = models[name].weight.detach()  # (batch, heads, query, key)
 figures.weight_by_distance(
     weights, title="Most heads look one letter back; ALiBi's cannot single it out",
-    alt="Mean attention weight of four heads each of four readers, by distances 0 to -8. Learned, "
-    "Shaw and rotary: the largest weight is on distance -1; for the last two, much of the "
-    "rest is on -2. ALiBi: weight is spread over all distances; only the steepest head prefers -1.",
-)
+    alt="Mean attention weight of four heads each of four readers, by distances 0 to -8. Learned, Shaw and rotary: the "
+    "largest weight is on distance -1; for the last two, much of the rest is on -2. ALiBi: weight is spread over all "
+    "distances; only the steepest head prefers -1.")
 
 # %% [markdown]
 # ALiBi does worse, and the picture suggests why: its slopes are gentle, and even the steepest head spreads its weight;
@@ -787,18 +761,14 @@ long = {name: over_seeds(name, "long") for name in kinds}  # (16,) each
 predicted("longer", "Shaw and ALiBi")
 
 # %% [markdown]
-# Each point of a curve is the mean of 8 positions:
+# Each point of a curve is the mean of 8 positions, and the dotted level is the table of pairs:
 
 # %% jupyter={"source_hidden": true}
-plots.lines(
-    {name: (range(4, LONG, 8), loss.tolist()) for name, loss in long.items()}
-    | {"table of pairs": ([4, LONG], [tables["table of pairs"]] * 2)},
-    mark=("trained to here", N), dashed=["none", "table of pairs"], xlabel="position in the text",
-    title="With positions, only Shaw and ALiBi stay flat from position 32 on",
-    ylabel="loss (nats), mean of 8 positions", height=4.4,
-    alt="Loss by position, a color for each kind, none and the table of pairs dashed. Before 32 and from 96 on: " + "; ".join(
-        f"{name} {loss[:4].mean():.2f} and {loss[12:].mean():.2f}" for name, loss in long.items()),
-)
+figures.beyond(
+    {"knows positions, or none": {name: long[name] for name in ("learned", "sinusoidal", "none")},
+     "knows distances": {name: long[name] for name in ("rotary", "a number", "unclipped", "ALiBi", "Shaw")}},
+    trained=N, level=tables["table of pairs"],
+    title="With positions, only Shaw and ALiBi stay flat from position 32 on")
 
 # %% [markdown]
 # Three of the eight end up clearly worse than the table of pairs.

@@ -34,7 +34,7 @@ from txcourse.figures.low_rank import (
     remembered_guests,
 )
 from txcourse.figures.music import by_shift, lag_curve, loss_by_bar, position_costs, preferred_distances, skewing
-from txcourse.figures.positions import dials, entrances, picking, reader, turns, weight_by_distance
+from txcourse.figures.positions import beyond, dials, entrances, picking, reader, sinusoids, turns, weight_by_distance
 from txcourse.figures.recurrent import four_readers, gradients_back, reach, recurrent_translator
 from txcourse.figures.scale import cuts, isoflops, magnitudes, memory, ring, shards, split_network, timetable
 from txcourse.figures.serving import batches, pages
@@ -55,6 +55,7 @@ __all__ = [
     "beams",
     "before_and_after",
     "beliefs",
+    "beyond",
     "big_bird",
     "births",
     "block",
@@ -142,6 +143,8 @@ __all__ = [
     "seeds",
     "shards",
     "shared_heads",
+    "sinusoids",
+    "sinusoids",
     "skewing",
     "slower_pairs",
     "specialties",

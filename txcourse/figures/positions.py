@@ -79,6 +79,74 @@ def reader() -> Picture:
         return Picture(figure, alt)
 
 
+def sinusoids(rows: Float[Tensor, "position dimension"]) -> Picture:
+    """A table of sinusoidal positions, and the dot products of all pairs of its rows."""
+    alt = (
+        f"Left: a table of {len(rows)} positions by {rows.shape[1]} dimensions. The left columns swing quickly between "
+        "-1 and 1; to the right they become slower until they hardly change. Right: the dot products of all pairs of "
+        "positions, darkest on the main diagonal. Each diagonal has one color; they fade in waves with the distance."
+    )
+    with drawing():
+        figure, (table, products) = panels(2, width=10.4, height=4.3, width_ratios=[rows.shape[1], len(rows)])
+        panel_of = {"entry": (table, rows, "dimension", "position"),
+                    "dot product": (products, rows @ rows.T, "position $j$", "position $i$")}  # fmt: skip
+        for bar, (axes, matrix, across, down) in panel_of.items():
+            image = draw_cells(axes, matrix, numbers=False, diverging=axes is table)
+            name_cells(axes, None, None)
+            axes.set(xlabel=across, ylabel=down)
+            scale = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, label=bar)
+            scale.outline.set_visible(False)
+        table.set_title("fast waves on the left, slow ones on the right", fontweight="normal", fontsize=11)
+        products.set_title("each diagonal has one color", fontweight="normal", fontsize=11)
+        headline(figure, "The dot product of two rows depends on their distance alone")
+        return Picture(figure, alt)
+
+
+def beyond(
+    readers: Mapping[str, Mapping[str, Float[Tensor, " window"]]],
+    *,
+    trained: int,
+    level: float,
+    title: str,
+    window: int = 8,
+) -> Picture:
+    """The loss by position, also beyond the trained length: a panel for each group of readers.
+
+    Args:
+        readers: group → reader → its loss, a mean for each `window` positions.
+        trained: the length that they were trained on.
+        level: a loss to compare with, drawn dotted.
+    """
+    alt = "Loss by position. In the first window after the trained length, and in the last: "
+    inside = trained // window
+    found = {name: loss for group in readers.values() for name, loss in group.items()}
+    alt += "; ".join(f"{name} {loss[inside]:.2f} and {loss[-1]:.2f}" for name, loss in found.items()) + "."
+    gap = (max(loss.max() for loss in found.values()) - min(loss.min() for loss in found.values())).item() / 16
+    with drawing():
+        figure, all_axes = panels(len(readers), width=10.0, height=4.2, sharey=True)
+        for axes, (group, losses) in zip(all_axes, readers.items(), strict=True):
+            axes.axvline(trained, color=GRAY, linestyle=":", linewidth=1.5, zorder=1)
+            axes.axhline(level, color=GRAY, linestyle=":", linewidth=1.5, zorder=1)
+            lowest = -torch.inf
+            for (name, loss), color in zip(
+                sorted(losses.items(), key=lambda item: item[1][-1].item()), PALETTE, strict=False
+            ):
+                middle = torch.arange(len(loss)) * window + window / 2
+                axes.plot(middle.tolist(), loss.tolist(), color=ink(color, 3))
+                lowest = max(lowest + gap, loss[-1].item())
+                axes.text(middle[-1] + 4, lowest, name, va="center", color=ink(color), fontsize=10)
+            axes.set(xlabel="position in the text", xlim=(0, window * len(loss) * 1.25))
+            axes.set_xticks(range(0, window * len(loss) + 1, trained))
+            axes.set_title(group, fontweight="normal", fontsize=11)
+        across = all_axes[0].get_xaxis_transform()
+        all_axes[0].text(
+            trained - 2, 0.98, "trained\nto here", transform=across, va="top", ha="right", color=GRAY, fontsize=9
+        )
+        all_axes[0].set_ylabel(f"loss (nats), mean of {window}")
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
 def dials(
     turned: Mapping[str, tuple[Float[Tensor, "pair 2"], Float[Tensor, "pair 2"]]],
     score: tuple[Sequence[int], Sequence[float]],
@@ -109,7 +177,9 @@ def dials(
                     axes.add_patch(Circle(center, (x * x + y * y) ** 0.5, fill=False, edgecolor=color, alpha=0.25))
                     arrow(axes, center, (2.4 * pair + x, y), color, width=2.5)
         for pair in range(len(both[0])):
-            all_axes[0].text(2.4 * pair + 0.8, -1, f"pair {pair}", ha="left", va="bottom", color=GRAY, fontsize=9)
+            all_axes[len(rows) - 1].text(
+                2.4 * pair, -1.1, f"pair {pair}", ha="center", va="top", color=GRAY, fontsize=9
+            )
         curve = all_axes[-1]
         curve.plot(*score, color=PALETTE[0])
         curve.plot(distance, score[1][score[0].index(distance)], "o", color=PALETTE[1], markersize=8)
@@ -148,7 +218,7 @@ def picking() -> Picture:
     by_bucket = 10 * position[:, None] + torch.arange(3)  # (query, bucket)
     picked = by_bucket.gather(1, bucket)  # (query, key)
     steps = {"one per bucket": by_bucket, "which bucket?": bucket, "picked: one per key": picked}
-    return rearranging(
+    picture = rearranging(
         steps,
         {name: matrix % 10 for name, matrix in steps.items()},
         title="Few products, picked many times",
@@ -156,6 +226,12 @@ def picking() -> Picture:
         "Then the bucket of each query and key: 1 on the diagonal, 0 below, 2 above. Then each query's number of that "
         "bucket: the last row is 30, 30, 30, 31.",
     )
+    for axes, (name, matrix) in zip(
+        picture.axes, zip(("bucket", "key", "key"), steps.values(), strict=True), strict=True
+    ):
+        axes.text(matrix.shape[1] / 2, 4.15, name, ha="center", va="top", color=GRAY, fontsize=10)
+    picture.axes[0].text(-0.15, 2, "query", rotation=90, ha="right", va="center", color=GRAY, fontsize=10)
+    return picture
 
 
 def rearranging(

@@ -106,3 +106,20 @@ def test_the_reader_has_four_doors():
     picture = figures.reader()
     texts = [text.get_text() for text in picture.axes[0].texts]
     assert all(door in texts and door in picture.alt for door in ("add", "turn", "bias", "side"))
+
+
+def test_sinusoids_stand_next_to_the_products_of_their_rows():
+    rows = torch.eye(3, 4)
+    table, products, *_ = figures.sinusoids(rows).axes
+    assert torch.equal(torch.tensor(table.images[0].get_array().tolist()), rows)
+    assert torch.equal(torch.tensor(products.images[0].get_array().tolist()), torch.eye(3))
+
+
+def test_beyond_the_trained_length_each_reader_has_a_line_in_the_panel_of_its_group():
+    groups = {"positions": {"table": torch.tensor([2.0, 3.0])}, "distances": {"a": torch.ones(2), "b": torch.ones(2)}}
+    picture = figures.beyond(groups, trained=8, level=2.5, title="A title")
+    left, right = picture.axes
+    assert left.lines[-1].get_xydata().tolist() == [[4, 2], [12, 3]]
+    assert [text.get_text() for text in right.texts] == ["a", "b"]
+    assert right.texts[1].get_position()[1] > right.texts[0].get_position()[1]  # equal ends, labels apart
+    assert picture.alt.endswith("table 3.00 and 3.00; a 1.00 and 1.00; b 1.00 and 1.00.")
