@@ -569,7 +569,7 @@ prove_equal(gated, torch.cat(outs), tolerance=1e-6, what="Gated: loop and chunks
 # ### 6.1 A race, and what it does not show
 #
 # We have the mechanisms by hand. What is missing is training: which layer *learns* to remember? The library's race
-# (`benchmarks/mixers.py`) trained small decoders of width 64 with twelve mixers, 28 seconds each, three seeds. Two of
+# (`benchmarks/mixers.py`) trained small decoders of width 64 with thirteen mixers, 28 seconds each, three seeds. Two of
 # its tasks: **recall** the values of 8 keys, each written once; and say the last value of each of 4 keys after 12
 # writes, **overwriting**.
 
@@ -581,7 +581,7 @@ plots.heatmap(
     torch.tensor([[sum(row[skill]) / 3 for row in table.values()] for skill in ("recall", "overwriting")]).round(),
     title="In the race, softmax seems to remember less than a state", rows=["recall", "overwriting"], columns=list(table),
     xlabel="right answers (%), mean of three seeds", ylabel="", size=0.6, span=(0, 100), bar=False,
-    alt="Right answers in percent, mean of three seeds, for twelve mixers. " + "; ".join(
+    alt="Right answers in percent, mean of three seeds, for thirteen mixers. " + "; ".join(
         f"{name}: " + ", ".join(f"{skill} {sum(seeds) / len(seeds):.0f}" for skill, seeds in row.items())
         for name, row in table.items()) + ".",
 )
