@@ -34,6 +34,7 @@ from torch import nn
 
 from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, progress, prove_equal
+from txlib import plots
 from txlib.attention import causal
 from txlib.data import translation
 from txlib.layers import BlockConfig, TransformerBlock, sinusoidal
@@ -114,14 +115,14 @@ def adam_for(weights, lr):
 # %% tags=["nbval-ignore-output"]
 print(f"frequencies {by_frequency}, pairs {by_pairs}")
 tries = [("gradient descent", torch.optim.SGD, lr) for lr in (0.03, 0.3, 3.0)]
+ended = {}
 for name, optimizer_for, lr in progress([*tries, ("Adam", adam_for, 3e-3)], "training"):
     torch.manual_seed(0)
     model = CharacterModel()
-    loss = at_end(learn(model, optimizer_for(model.parameters(), lr)))
-    print(f"{name:16} rate {lr:<5} loss {loss:.2f}")
-    if lr == 0.3:
-        best = loss  # of gradient descent
-expect("Best gradient descent minus Adam", best - loss, 0.03, 0.5)
+    ended[name, lr] = at_end(learn(model, optimizer_for(model.parameters(), lr)))
+    print(f"{name:16} rate {lr:<5} loss {ended[name, lr]:.2f}")
+lead = ended["gradient descent", 0.3] - ended["Adam", 3e-3]
+expect("Best gradient descent minus Adam", lead, 0.03, 0.5)
 
 # %% [markdown]
 # At 0.03 gradient descent does not even reach the frequencies, and at 3 the loss is no longer a number (`nan`). In
@@ -180,18 +181,14 @@ paths = {
 
 # %% jupyter={"source_hidden": true}
 figures.valley(
-    paths, (25, 1), first="a (steep)", second="b (gentle)",
-    title="One rate zigzags and crawls; Adam moves both weights alike",
-    alt="Three maps of a valley, steep from left to right and gentle from top to bottom, each with 30 "
-    "steps from the same start. Gradient descent zigzags across the valley and comes down slowly. With "
-    "momentum it swings in wide arcs and comes down faster. Adam goes straight along the diagonal, "
-    "both weights alike, overshoots a little and comes back.",
-)
+    paths, (25, 1), first="a (steep)", second="b (gentle)", title="One rate zigzags and crawls; Adam moves both alike",
+    alt="Three maps of a valley, steep from left to right and gentle from top to bottom, each with 30 steps from the "
+    "same start. Gradient descent zigzags and comes down slowly. With momentum it swings in wide arcs and is faster. "
+    "Adam goes straight along the diagonal, both weights alike, overshoots a little and comes back.")
 
 # %% [markdown]
 # Momentum mixes the gradients of the last steps. Across the valley they partly cancel; along it they add up, so $b$
-# arrives sooner. Adam also mixes them, and then divides by the gradient's own size. So both weights take steps of the
-# same length.
+# arrives sooner. Adam also mixes them, and divides by the gradient's own size: both weights take equal steps.
 
 # %% [markdown]
 # ## 3 Build it: Adam
@@ -214,9 +211,13 @@ figures.valley(
 # of Vaswani et al., who take $\epsilon = 10^{-9}$.)
 
 # %% tags=["recorded"]
-def adam(g, m, v, t, betas=(0.9, 0.98), eps=1e-9):  # all of one shape; t counts from 1
-    m += (1 - betas[0]) * (g - m)  # the running means, updated in place
+def update_means(g, m, v, betas):  # the running means, updated in place
+    m += (1 - betas[0]) * (g - m)
     v += (1 - betas[1]) * (g * g - v)
+
+
+def adam(g, m, v, t, betas=(0.9, 0.98), eps=1e-9):  # all of one shape; t counts from 1
+    update_means(g, m, v, betas)
     m_hat, v_hat = m / (1 - betas[0] ** t), v / (1 - betas[1] ** t)
     return m_hat / (v_hat.sqrt() + eps)  # the step, in units of the learning rate
 
@@ -284,29 +285,27 @@ for kind, decay in ((torch.optim.Adam, 0.0), (torch.optim.AdamW, 0.1)):
 #
 # **And $\epsilon$?** It prevents a division by 0, and decides what counts as *no gradient*. At the first step, a weight
 # with the gradient $g$ moves by $|g| / (|g| + \epsilon)$ learning rates. With $\epsilon = 10^{-9}$, even a gradient of
-# $10^{-9}$ moves it by half a rate. With $\epsilon = 10^{-3}$, a gradient of $10^{-6}$ moves it by a thousandth: Adam
-# then treats small gradients as momentum does, at the rate $\eta / \epsilon$.
+# $10^{-9}$ moves it by half a rate; with $\epsilon = 10^{-3}$, a gradient of $10^{-6}$ moves it by only a thousandth.
 
 # %% [markdown]
 # ## 4 Break it: Adam without its parts
 #
 # Which of Adam's parts does the work?
 #
-# **The first step** is bold. There $\hat m = g$ and $\hat v = g^2$, so the step is $g / |g|$: each weight moves by
-# exactly $\eta$, up or down, after a single batch. Later, when gradients disagree from batch to batch, $|\hat m|$ falls
-# below $\sqrt{\hat v}$ and steps become shorter.
+# **The first step** is bold: it is $g / |g|$, so each weight moves by exactly $\eta$, up or down, after a single batch.
+# Later, when gradients disagree from batch to batch, $|\hat m|$ falls below $\sqrt{\hat v}$ and steps become shorter.
 #
 # **Without bias correction** the first steps have the wrong length. By which factor? We need no training to see it: let
 # the gradient always be 1.
 
 # %% tags=["recorded"]
 def uncorrected(g, m, v, t, betas=(0.9, 0.98), eps=1e-9):
-    adam(g, m, v, t, betas)
+    update_means(g, m, v, betas)
     return m / (v.sqrt() + eps)
 
 
 def no_second_moment(g, m, v, t, betas=(0.9, 0.98)):
-    adam(g, m, v, t, betas)
+    update_means(g, m, v, betas)
     return m / (1 - betas[0] ** t)
 
 
@@ -324,8 +323,16 @@ lengths = {
     "not, β₂ = 0.98": step_lengths(uncorrected, (0.9, 0.98)),
     "not, β₂ = 0.999": step_lengths(uncorrected, (0.9, 0.999)),
 }
-for name, steps in lengths.items():
-    print(f"{name:15} longest {max(steps):.1f} rates, the last {steps[-1]:.1f}")
+
+# %% [markdown]
+# A correct step is one learning rate long. (The labels say how long the longest is.)
+
+# %% jupyter={"source_hidden": true}
+plots.lines(
+    {f"{name}: {max(steps):.1f}": steps for name, steps in lengths.items()}, xlabel="step",
+    title="Without the correction, the early steps are too long",
+    ylabel="length (learning rates)", height=3.2, alt="Length of each step, for a constant gradient. " + "; ".join(
+        f"{name}: at most {max(steps):.1f}, at the end {steps[-1]:.1f}" for name, steps in lengths.items()) + ".")
 
 # %% [markdown]
 # $\sqrt v$ fills up more slowly than $m$, so the quotient is soon too large: up to 1.6 times with $\beta_2 = 0.98$, and
@@ -362,8 +369,7 @@ figures.seeds(
     parts, mark=by_frequency, xlabel="loss after 150 steps (dotted: frequencies)",
     groups={"rate 0.01": [name for name in parts if name.endswith(" 0.01")],
             "other rates": [name for name in parts if not name.endswith(" 0.01")]},
-    title="At the same rate, Adam misses its second moment most",
-)
+    title="At the same rate, Adam misses its second moment most")
 
 # %% [markdown]
 # Without the correction, the best seed ends higher than the worst of Adam. Without the second moment the model does not
@@ -371,8 +377,8 @@ figures.seeds(
 # correction. (Plain gradient descent at 0.3 even beats momentum here. But its best seed still ends higher than Adam's
 # worst.)
 #
-# At a lower rate the correction matters less: at 0.003 the mean is 2.64 without it and 2.60 with it. With
-# $\beta_2 = 0.98$ both are 2.60. It protects the first steps, as a warm-up does.
+# At 0.003 the correction matters less: the mean is 2.64 without it and 2.60 with it. It protects the first steps, as a
+# warm-up does.
 
 # %% [markdown]
 # ## 5 Use it: wiring × learning rate × warm-up
@@ -405,9 +411,8 @@ for name, norm_first in {"pre-norm": True, "post-norm": False}.items():
 # From 1 to 16 blocks pre-norm's gradient shrinks to less than half, and post-norm's grows. So in post-norm the loss is
 # steep in the last blocks, and long steps there may do harm. A warm-up would shorten them.
 #
-# Before we ask which explanation is right, see the effect. A *schedule* multiplies the learning rate at each step. We
-# also watch the stream itself, with lesson 06's fraction that tells characters *apart*: subtract the mean of all
-# positions, and see how much is left.
+# First see the effect. A *schedule* multiplies the learning rate at each step. We also watch lesson 06's fraction that
+# tells characters *apart*: subtract the mean of all positions, and see how much of the stream is left.
 
 # %% tags=["recorded"]
 def constant(step):
@@ -453,16 +458,17 @@ predict("post-norm-start", "Which run gets no further than the frequencies?",
 # Train them, and look at the losses at the end, and at what is left of the differences between characters:
 
 # %% tags=["nbval-ignore-output"]
-three = [("pre-norm", True, constant, (2.3, 2.55)),
-         ("post-norm", False, constant, (3.0, 3.3)),
-         ("post-norm, warm-up", False, warm_up, (2.4, 2.9))]
-for name, norm_first, schedule, (low, high) in progress(three, "training three models"):
+three = {"pre-norm": (True, constant), "post-norm": (False, constant),
+         "post-norm, warm-up": (False, warm_up)}
+loss_of_wiring = {}
+for name, (norm_first, schedule) in progress(three.items(), "training three models"):
     torch.manual_seed(0)
     model = CharacterModel(norm_first)
     run = train(model, [adam_for(model.parameters(), 3e-3)], schedule, steps=400)
-    loss = at_end(run["loss"])
-    print(f"{name:18} loss {loss:.2f}, apart {run['apart'][-1]:.2f}")
-    expect(f"Loss of {name}", loss, low, high)
+    loss_of_wiring[name] = at_end(run["loss"])
+    print(f"{name:18} loss {loss_of_wiring[name]:.2f}, apart {run['apart'][-1]:.2f}")
+expect("Loss of post-norm", loss_of_wiring["post-norm"], 3.0, 3.3)
+expect("Loss with a warm-up", loss_of_wiring["post-norm, warm-up"], 2.4, 2.9)
 predicted("post-norm-start", "post-norm")
 
 # %% [markdown]
@@ -472,23 +478,20 @@ predicted("post-norm-start", "post-norm")
 settings = [("pre-norm", "0.003"), ("post-norm", "0.003"),
             ("post-norm, warm-up", "0.003"), ("post-norm", "0.001")]
 figures.training(
-    {f"{name}\nrate {rate}": list(recorded["wiring"][name][rate].values())
-     for name, rate in settings},
+    {f"{name}\nrate {rate}": list(recorded["wiring"][name][rate].values()) for name, rate in settings},
     rows={"loss": "loss (nats)", "apart": "fraction apart"}, log=["apart"], window=50,
     levels={"loss": {"frequencies": by_frequency, "pairs": by_pairs}},
-    title="At 0.003 without a warm-up, post-norm makes all characters alike",
-)
+    title="At 0.003 without a warm-up, post-norm makes all characters alike")
 
 # %% [markdown]
 # **Pre-norm** beats the table of pairs. **Post-norm** at 0.003 gets no further than the frequencies, with any seed.
-# With a warm-up it learns with all of them, to just above the pairs. At 0.001 it learns as much without one. So here
-# post-norm needs a warm-up only at a high rate. (The original's rate peaks at 0.0007, in much wider blocks.)
+# With a warm-up it learns with all of them, to just above the pairs. At 0.001 it learns as much without one, so here it
+# needs a warm-up only at a high rate. (The original's rate peaks at 0.0007, in much wider blocks.)
 #
-# The lower row shows rank collapse again (lesson 06, section 1), and this time it appears in training. Our
-# explanation: all models first learn the easiest thing, the frequencies. For that, all positions may look the same, and
-# they drift together. In pre-norm the input is still in the stream, and the model finds its way back; in post-norm, after
-# steps that are too long, it hardly does. (In the second column the fraction rises late, but the loss has not followed
-# yet.)
+# The lower row shows rank collapse again (lesson 06, section 1), this time in training. Our explanation: all models
+# first learn the easiest thing, the frequencies. For that, all positions may look the same, and they drift together. In
+# pre-norm the input is still in the stream, and the model finds its way back; in post-norm, after steps that are too
+# long, it hardly does. (In the second column the fraction rises late; the loss has not followed yet.)
 #
 # Which explanation of the warm-up is right, then? Each suggests a remedy that is not a warm-up:
 #
@@ -530,17 +533,14 @@ predicted("post-norm-cause", "slower blocks, wherever they are")
 # The figure shows each remedy with three seeds:
 
 # %% jupyter={"source_hidden": true}
-remedies = {
-    "no remedy": recorded["wiring"]["post-norm"], **recorded["cause"], **recorded["control"],
-    "warm-up": recorded["wiring"]["post-norm, warm-up"]}
+remedies = {"no remedy": recorded["wiring"]["post-norm"], **recorded["cause"], **recorded["control"],
+            "warm-up": recorded["wiring"]["post-norm, warm-up"]}
 figures.seeds(
-    {name: [run["loss"][-1] for run in rates["0.003"].values()]
-     for name, rates in remedies.items()},
+    {name: [run["loss"][-1] for run in rates["0.003"].values()] for name, rates in remedies.items()},
     groups={"two blocks slower": [name for name in recorded["cause"] if "slower" in name],
             "all blocks slower": list(recorded["control"])},
     xlabel="loss after 600 steps (dotted: frequencies)", mark=by_frequency,
-    title="Slower blocks help, whichever they are; measured moments don't",
-)
+    title="Slower blocks help, whichever they are; measured moments don't")
 
 # %% [markdown]
 # Well-measured moments change nothing: all seeds stay at the frequencies. With slower last blocks all seeds learn. That
@@ -548,9 +548,9 @@ figures.seeds(
 # perhaps it does not matter which blocks move, only how far all of them move together.
 #
 # The orange rows test that. Four blocks at the full rate and two at a tenth make 4.2 blocks' worth of steps, 0.7 for each
-# of six. With all six blocks at 0.7 of the rate, or at a tenth, post-norm learns with every seed, and as well as with two
-# blocks slower. So here no block has to be spared: it is enough that all together move less, as they do during a
-# warm-up. (This is one small model at one rate; Liu et al. 2020 found the first explanation at work in others.)
+# of six. With all six at 0.7 of the rate, or at a tenth, post-norm learns with every seed, and as well. So here no block
+# has to be spared: it is enough that all together move less, as they do during a warm-up. (This is one small model at
+# one rate; Liu et al. 2020 found the first explanation at work in others.)
 
 # %% [markdown]
 # ## 6 Initial weights
@@ -577,9 +577,15 @@ def sizes(weight_size, layers=20, d=64):
 
 
 after_layers = {"1": sizes(1.0), "√(1/d)": sizes(1 / 8), "√(2/d)": sizes(2**0.5 / 8)}
-for name, found in after_layers.items():
-    print(f"weights of size {name:6}: after 1 layer {found[0]:.1e},",
-          f"after 20 {found[-1]:.1e}")
+
+# %% [markdown]
+# One curve for each size of the weights:
+
+# %% jupyter={"source_hidden": true}
+plots.lines(
+    after_layers, title="Only weights of size √(2/d) keep the signal's size", yscale="log", height=3.0,
+    xlabel="layer", ylabel="size of its output", alt="Size after each of twenty layers. " + "; ".join(
+        f"weights of size {name}: from {found[0]:.1e} to {found[-1]:.1e}" for name, found in after_layers.items()) + ".")
 
 # %% [markdown]
 # Only $\sqrt{2/d}$ keeps the size near 1. The gradient goes backward through the transposed matrices, so for it the
@@ -606,17 +612,19 @@ def scale_last_matrices(model, factor):
 # Without the last norm, the model shows us its stream:
 
 # %%
-print("blocks:    Xavier   divided by √(2L)   zero")
+def size_at_top(blocks, factor):
+    torch.manual_seed(0)
+    model = CharacterModel(blocks=blocks)
+    model.last_norm = nn.Identity()
+    scale_last_matrices(model, factor)
+    model(batch_of_text()[0])
+    return model.last.std().item()
+
+
+print("blocks: Xavier, divided by √(2L), zero")
 for blocks in (1, 6, 24):
-    sizes_at_top = []
-    for factor in (1.0, (2 * blocks) ** -0.5, 0.0):
-        torch.manual_seed(0)
-        model = CharacterModel(blocks=blocks)
-        model.last_norm = nn.Identity()
-        scale_last_matrices(model, factor)
-        model(batch_of_text()[0])
-        sizes_at_top.append(model.last.std().item())
-    print("{:6}: {:9.1f} {:17.1f} {:7.1f}".format(blocks, *sizes_at_top))
+    factors = 1.0, (2 * blocks) ** -0.5, 0.0
+    print(f"{blocks:6}:", *(f"{size_at_top(blocks, factor):.1f}" for factor in factors))
 
 # %% [markdown]
 # With Xavier the stream grows with depth; scaled down, it stays near the size of the input, about 1.2. Does it matter
@@ -645,7 +653,7 @@ predicted("start-size", "it learns, but less")
 # %% [markdown]
 # The means of the three sensible starts are within 0.02. Ten times too large is worse with every seed, though far from
 # a failure. Two things forgive a wrong size here (our explanation): the norms hide it from the sub-layers, and Adam's
-# steps do not depend on it. Models without norms forgive less: you have seen what twenty layers do to a factor.
+# steps do not depend on it.
 
 # %% [markdown]
 # ## 7 Muon: a matrix is not a list of numbers
@@ -673,8 +681,10 @@ print(f"{(before > 0.5).sum()} of {len(before)} are over half the largest,",
 #
 # Here $V^\top$ and $U$ turn, and $S$ stretches: this is the **singular value decomposition**. Finding it is slow on a
 # GPU, but matrix products are fast. And an odd polynomial of a matrix, such as
-# $a M + b\, M M^\top M + c\, (M M^\top)^2 M$, acts on each singular value alone: $s \to a s + b s^3 + c s^5$. With the right numbers, five rounds bring all but
-# the tiniest near 1. Watch four singular values:
+# $a M + b\, M M^\top M + c\, (M M^\top)^2 M$, acts on each singular value alone: $s \to a s + b s^3 + c s^5$. For the
+# matrix above and $(a, b, c) = (1.5, -0.5, 0)$, 3 would become $4.5 - 13.5 = -9$, so one first divides all by 3: then 1
+# stays $1.5 - 0.5 = 1$, and 0.03 becomes 0.05. Round by round it grows. Other numbers are faster: with Muon's, five
+# rounds bring all but the tiniest near 1. Watch four singular values:
 
 # %% tags=["recorded"]
 A, B, C = 3.4445, -4.7750, 2.0315  # Jordan et al. 2024
@@ -700,19 +710,14 @@ def orthogonalize(g, steps=5):  # (rows, columns)
 
 
 # %% [markdown]
-# Draw what it does to a matrix of two rows. Each panel shows where a circle ends up. The arrows are the axes, with
-# their lengths, which follow the second and the fourth column of the numbers above:
+# Draw what it does to a matrix of two rows. Each panel shows in blue where the gray circle of radius 1 ends up. The
+# arrows are the axes, with their lengths, which follow the second and the fourth column of the numbers above:
 
 # %% jupyter={"source_hidden": true}
 small = torch.tensor([[1.0, 2.0], [0.2, 1.0]])
 rounds = {"divided by its length": small / small.norm()}
 rounds |= {f"round {steps}": orthogonalize(small, steps) for steps in (1, 2, 5)}
-figures.ellipses(
-    rounds, title="Five rounds make a thin ellipse round, and keep its axes",
-    alt="Four panels with the image of a circle under a matrix of two rows, and its two axes. "
-    + "; ".join(f"{name}: {long:.2f} and {short:.2f} long" for name, (long, short) in (
-        (name, torch.linalg.svdvals(matrix).tolist()) for name, matrix in rounds.items())) + ".",
-)
+figures.ellipses(rounds, title="Five rounds make a thin ellipse round, and keep its axes")
 
 # %% [markdown]
 # Only directions of length almost 0 stay short. Muon itself keeps the momentum and nothing else: one tensor per matrix
@@ -764,27 +769,28 @@ for name in ("Adam", "Muon"):
     torch.manual_seed(0)
     model = CharacterModel()
     adam_alone = [adam_for(model.parameters(), 3e-3)]
+    optimizers = adam_alone if name == "Adam" else muon(model, 0.02)
     start = time.perf_counter()
-    run = train(model, muon(model, 0.02) if name == "Muon" else adam_alone, steps=150)
-    seconds = time.perf_counter() - start
-    print(f"{name}: loss {at_end(run['loss']):.2f} after {seconds:.0f} seconds")
+    loss = at_end(train(model, optimizers, steps=150)["loss"])
+    print(f"{name}: loss {loss:.2f} after {time.perf_counter() - start:.0f} seconds")
 show(recorded["muon"])
 longer = [run["loss"][5] for run in recorded["wiring"]["pre-norm"]["0.003"].values()]
 print("Adam, rate 0.003, after 300 steps:", *(f"{loss:.2f}" for loss in longer))
 
 # %% [markdown]
-# After equally many steps, Muon is ahead with every seed, at both rates. But equal steps are not equal time. For
-# matrices this small, Muon's steps take longer, as the seconds above show. How the two compare after equal time depends on the
-# machine; with twice the steps, Adam is ahead with every seed. In large models the five rounds cost little next to the forward and backward pass
-# (Jordan et al. put it below 1%), so there equal steps are nearly equal time.
+# After equally many steps, Muon is ahead with every seed, at both rates. But equal steps are not equal time: for
+# matrices this small, Muon's steps take longer, as the seconds show. With twice the steps, Adam is ahead with every
+# seed; which one wins after equal time depends on the machine. In large models the five rounds cost little next to the
+# forward and backward pass (Jordan et al. put it below 1%), so there equal steps are nearly equal time.
 #
-# Open the library: `optimizers` divides the weights in the same way. Lesson 09's translator learns with it.
+# Open the library: `optimizers` divides the weights in the same way. Here are its last lines; lesson 09's translator
+# learns with it.
 
 # %%
 from txcourse.lesson import show_source
 from txlib import training
 
-show_source(training.optimizers)
+show_source(training.optimizers, last=10)
 
 # %% [markdown]
 # ## 8 Quiz

@@ -91,13 +91,18 @@ def seeds(
     return ranges(values, title=title, xlabel=xlabel, mark=mark, groups=groups, alt=f"Losses. {alt}.")
 
 
-def ellipses(matrices: Mapping[str, Float[Tensor, "2 2"]], *, title: str, alt: str) -> Picture:
+def ellipses(matrices: Mapping[str, Float[Tensor, "2 2"]], *, title: str) -> Picture:
     """Where each matrix takes the circle of radius 1: an ellipse whose axes are as long as its singular values.
 
     Args:
         matrices: with the same axes, which are the first one's.
     """
     turn, _, _ = torch.linalg.svd(next(iter(matrices.values())))
+    alt = "The image of a circle under each matrix, and its two axes. Their lengths: "
+    alt += "; ".join(
+        f"{name} {' and '.join(f'{value:.2f}' for value in torch.linalg.svdvals(matrix).tolist())}"
+        for name, matrix in matrices.items()
+    )
     angle = torch.linspace(0, 2 * torch.pi, 100)
     circle = torch.stack([angle.cos(), angle.sin()])
     with drawing():

@@ -85,7 +85,7 @@ def test_seeds_are_a_dot_at_their_mean_and_a_line_from_the_least_to_the_greatest
 
 def test_an_ellipse_has_the_singular_values_as_axes():
     matrix = torch.tensor([[0.0, 2.0], [0.5, 0.0]])  # 2 along the first axis, 0.5 along the second
-    before, after = figures.ellipses({"before": matrix, "after": matrix / 2}, title="A title", alt="").axes
+    before, after = figures.ellipses({"before": matrix, "after": matrix / 2}, title="A title").axes
     assert [text.get_text() for text in before.texts if text.get_text()] == ["2.00", "0.50"]
     assert [text.get_text() for text in after.texts if text.get_text()] == ["1.00", "0.25"]
     reached = before.lines[1].get_xydata().max(axis=0)
