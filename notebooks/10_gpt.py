@@ -9,7 +9,7 @@
 # - load OpenAI's weights into your own class;
 # - count GPT-2 and GPT-3, to the last parameter, and say where their operations go.
 #
-# **You need** lessons 03 to 06. **It takes** about 60 minutes to read and try; all cells together run in about a minute
+# **You need** lessons 03 to 06. **It takes** about 55 minutes to read and try; all cells together run in about a minute
 # on a laptop. Most of that is training.
 
 # %% [markdown]
@@ -30,13 +30,12 @@
 # die. / That strain again! it had a dying fall: / O, it came o'er my ear like the sweet sound,*
 # </details>
 #
-# You can do it, and to do it you use all you know: letters (after *q* comes *u*), words, grammar, who is speaking,
-# what the play is about. That is why this game is interesting: every text is full of questions with answers, without
-# any labeling, and everything that you know helps to answer them. Our model will play it.
+# You can do it, and you use everything you know: spelling (after *q* comes *u*), words, grammar, who is speaking, what
+# the play is about. So every text is full of questions with answers, without any labeling. Our model will play this
+# game.
 
 # %% tags=["recorded"]
 import math
-import time
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +49,7 @@ from txlib.devices import default_device
 from txlib.training import optimizers, warmup_linear
 
 # %% [markdown]
-# We play with characters, so that the vocabulary is small. (GPT-2 plays with the byte pairs of lesson 01.) Each
+# Our tokens are characters, so the vocabulary is small. (GPT-2's tokens are the byte pairs of lesson 01.) Each
 # character gets a number. Twelve plays are for training; *Twelfth Night* stays unseen.
 
 # %% tags=["recorded"]
@@ -73,8 +72,8 @@ train_ids, unseen = encode(texts.train), encode(texts.validation)  # (length,) e
 # %% [markdown]
 # How often does each character follow each of the others? On paper, in *hehe*: *h* is followed by *e* twice, *e* by *h*
 # once. Count, divide each row by its sum, and you have a language model: a table that says, for the last character, how
-# likely each next one is. It is called the **bigram model**. (We start all counts at 1, so that a pair that never
-# occurred is unlikely, but not impossible.)
+# likely each next one is. It is called the **bigram model**. (We start all counts at 1, so that a new pair is unlikely,
+# but not impossible.)
 
 # %%
 print(f"{len(train_ids):,} characters to learn from, {len(unseen):,} unseen; {V} kinds")
@@ -97,10 +96,10 @@ plots.heatmap(
 )
 
 # %% [markdown]
-# How good is it? Let it read a play that it has not seen, and note the probability that it gave to each character that
-# came. On paper: it gave 0.5, then 0.1. The mean of $-\ln 0.5 = 0.69$ and $-\ln 0.1 = 2.30$ is 1.50. That mean is the
-# **cross-entropy**. In natural logarithms its unit is the *nat*; divided by $\ln 2$ it is in *bits*. A model that
-# thinks all $V$ characters equally likely needs $\log_2 V$ bits per character.
+# How good is it? Let it read the unseen play, and note the probability that it gave each character that came. On paper:
+# it gave 0.5, then 0.1. The mean of $-\ln 0.5 = 0.69$ and $-\ln 0.1 = 2.30$ is 1.50. That mean is the
+# **cross-entropy**. In natural logarithms its unit is the *nat*; divided by $\ln 2$ it is in *bits*. A model that finds
+# all $V$ characters equally likely needs $\log_2 V$ bits per character.
 
 # %%
 last, following = unseen[:-1], unseen[1:]  # (n,) each: the text, and it shifted by one
@@ -111,11 +110,11 @@ loss_of = {
 }
 for name, loss in loss_of.items():
     bits, choices = loss / math.log(2), math.exp(loss)
-    print(f"{name:14} {loss:.3f} nats = {bits:.2f} bits, as among {choices:.1f}")
+    print(f"{name:14} {loss:.3f} nats = {bits:.2f} bits; perplexity {choices:.1f}")
 
 # %% [markdown]
-# The last number, $e^\text{loss}$, is called the **perplexity**: the model is as unsure as someone who chooses among
-# that many, all equally likely. Counting pairs brings it from 63 down to about 12.
+# The last number, $e^\text{loss}$, is the **perplexity**: the model is as unsure as if it had to choose among that many
+# equally likely characters. Counting pairs brings it from 63 down to about 12.
 #
 # A language model can also *write*. Draw a character from the row of the last one, append it, and repeat:
 
@@ -129,46 +128,40 @@ print(decode(ids))
 # %% [markdown]
 # Why not look back further, and count what follows three characters? Many of these pasts are rare or new. So mix: if a
 # past occurred six times, with two different followers, trust its counts with the weight $6 / (6 + 2) = 3/4$, and the
-# table of the shorter past with $1/4$ (Witten and Bell 1991). First, each past becomes a number. With only ten kinds,
-# the past 4, 0, 7 would be the number 407:
+# table of the shorter past with $1/4$ (Witten and Bell 1991). Each run of characters becomes a number, as the pairs did:
+# with only ten kinds, the run 4, 0, 7 would be the number 407. Then lengthen the past, one character at a time. Each
+# table `p` builds on the shorter one:
 
 
 # %%
-def numbers_of(ids, length):  # a number for the `length` characters before each one
-    index = torch.zeros(len(ids) - length, dtype=torch.long)
-    for i in range(length):
-        index = V * index + ids[i : len(ids) - length + i]
-    return index
+def numbers_of(ids, length):  # one number for each run of `length` characters
+    return ids.unfold(0, length, 1) @ V ** torch.arange(length).flip(0)
 
 
-# %% [markdown]
-# Then lengthen the past, character by character. Each table of probabilities `p` builds on the shorter one:
-
-# %%
-p = torch.full((1, V), 1 / V)  # (past, next); no past yet
-for length in range(4):
-    runs = V * numbers_of(train_ids, length) + train_ids[length:]
+p = torch.full((1, V), 1 / V)  # (past, next): no past yet
+for length in range(4):  # of the past
+    runs = numbers_of(train_ids, length + 1)  # a past and what came next
     count = runs.bincount(minlength=V ** (length + 1)).view(-1, V)  # (past, next)
     kinds = (count > 0).sum(dim=1, keepdim=True).clamp(min=1)  # different followers
-    shorter = p.repeat(V, 1) if length else p  # (past, next): one shorter
+    shorter = p.repeat(len(count) // len(p), 1)  # (past, next): one shorter
     p = (count + kinds * shorter) / (count.sum(dim=1, keepdim=True) + kinds)
-    loss = -p[numbers_of(unseen, length), unseen[length:]].log().mean().item()
+    loss = -p.flatten()[numbers_of(unseen, length + 1)].log().mean().item()
     occurred = (count.sum(dim=1) > 0).float().mean()
     print(f"{length} characters: {loss:.3f} nats; {occurred:.0%} of the pasts occurred")
 loss_of["three characters"] = loss
 
 # %% [markdown]
-# That is the number to beat. But counting runs out of data: a table of four characters would have a billion entries,
-# and a table knows nothing about a past that it has never seen. We need a model that looks far back and treats
-# *similar* pasts alike. You have built its parts.
+# That is the number to beat. But counting runs out of data: with three characters, only one past in twenty ever
+# occurred, and a table knows nothing about the others. We need a model that looks far back and treats *similar* pasts
+# alike. You have built its parts.
 
 # %% [markdown]
 # ## 2 The idea, as a picture and as an equation
 #
-# Take the blocks that let each token look at others, and the mask that hides what comes later: a stack of blocks that
-# look back only. At the bottom is the text; at the top is the same text, shifted by one. Each position reads itself and
-# what came before, and predicts what comes next. That is all of GPT (Radford et al. 2018). (If you know the Transformer
-# of lesson 08: throw its encoder away, and with it the cross-attention that read it.)
+# Take a stack of the blocks of lesson 06, with the mask that hides what comes later. At the bottom is the text; at the
+# top is the same text, shifted by one. Each position reads itself and what came before, and predicts what comes next.
+# That is all of GPT (Radford et al. 2018). (It is the decoder of lesson 08 without an encoder and without the
+# cross-attention that read it.)
 
 # %% jupyter={"source_hidden": true}
 figures.next_token(
@@ -184,8 +177,8 @@ figures.next_token(
 # $$p(x_1 \dots x_n) = \prod_{t=1}^{n} p(x_t \mid x_1 \dots x_{t-1})$$
 #
 # The bigram model cuts the condition down to $x_{t-1}$. A GPT keeps all of it, up to a longest *context*. A model that
-# writes like this, each token given all those before it, is **autoregressive**. To make the text that was really
-# written as likely as possible, make this small:
+# writes like this, each token given all those before it, is **autoregressive**. Training should make the real text as
+# likely as possible, so it minimizes
 #
 # $$\text{loss} = -\frac{1}{n} \sum_{t=1}^{n} \log p(x_t \mid x_1 \dots x_{t-1})$$
 #
@@ -206,15 +199,15 @@ print("reads   ", repr(decode(read[0].tolist())))
 print("predicts", repr(decode(following[0].tolist())))
 
 # %% [markdown]
-# The model always reads the *right* past, whatever it would have guessed itself. This is called **teacher forcing**.
+# The model always reads the *right* past, whatever it would have written itself. This is **teacher forcing**.
 
 # %% [markdown]
 # ## 3 Build it
 #
 # ### 3.1 The whole model
 #
-# The parts are those of lessons 04 to 06, in the form that GPT-2 gave them: a norm before each
-# sub-layer, biases, gelu, and a learned vector for each position. Attention needs two small helpers:
+# The parts are those of lessons 04 to 06, as in GPT-2: a norm before each sub-layer, biases, gelu, and a learned vector
+# for each position. Attention needs two small helpers:
 
 
 # %% tags=["recorded"]
@@ -283,8 +276,8 @@ class Block(nn.Module):
 
 # %% [markdown]
 # And the model: token vectors, positions, blocks, a last norm, scores. One matrix does two jobs: its rows are the token
-# vectors, and a row's dot product with the last hidden vector is that token's score (**weight tying**). `mask` is a
-# function of the length, so that section 5 can break it. `initialize` follows in section 3.2.
+# vectors, and a row's dot product with the last hidden vector is that token's score (**weight tying**). `mask` is an
+# argument so that section 5 can break it; `initialize` follows in section 3.2.
 
 
 # %% tags=["recorded"]
@@ -313,77 +306,46 @@ class GPT(nn.Module):
 #
 # GPT-2 starts its biases at 0 and draws all matrices with a standard deviation of 0.02. Two matrices in each block
 # write into the residual stream: attention's output and the feed-forward network's last one. With $L$ blocks these are
-# divided by $\sqrt{2L}$. Why? At the start the additions are independent of one another, so their variances add up. $2L$
-# additions of variance $\sigma^2$ make $2L\sigma^2$, and dividing each by $\sqrt{2L}$ makes $\sigma^2$ again, whatever
-# the depth.
+# divided by $\sqrt{2L}$. Why? At the start the additions are independent of one another, so their variances add up. Eight
+# blocks add 16 times: the sum has 16 times the variance of one addition, so 4 times its standard deviation. Divide each
+# addition by $\sqrt{16} = 4$, and the sum is as large as one addition was, whatever the depth. (The paper says
+# $1/\sqrt{N}$, with $N$ *residual layers*; each block has two.)
 
 
 # %% tags=["recorded"]
-def initialize(model, residual=True):
-    writers = 2 * len(model.layers)  # that add to the stream: two in each block
+def initialize(model):
+    additions = 2 * len(model.layers)  # to the stream: two in each block
     for name, weight in model.named_parameters():
         if weight.dim() == 2:
             into_stream = name.endswith(("output.weight", "down_proj.weight"))
-            smaller = writers**0.5 if residual and into_stream else 1
+            smaller = math.sqrt(additions) if into_stream else 1
             nn.init.normal_(weight, std=0.02 / smaller)
         elif name.endswith("bias"):
             nn.init.zeros_(weight)
 
 
 # %% [markdown]
-# (Radford et al. 2019, section 2.3, says $1/\sqrt{N}$, with $N$ *residual layers*; each block has two. OpenAI's code
-# draws the positions with 0.01; we leave that out.) Measure what all blocks together have added to the stream, as a
-# standard deviation:
+# ### 3.3 One pass, $n$ predictions
+#
+# To learn from every position of a text, must we run the model on each of its beginnings: one character, two
+# characters, and so on? With the causal mask, position $t$ cannot tell whether anything follows. So a single pass over
+# the whole text must give, at each position, exactly what a pass over that beginning gives. Prove it:
 
 
 # %%
-@torch.no_grad()
-def added_to_the_stream(layers, residual):
-    torch.manual_seed(0)
-    model = GPT(V, 256, 4, layers)
-    initialize(model, residual)
-    start = x = model.embed(train_ids[:64][None])  # (1, n, d_model)
-    for layer in model.layers:
-        x = layer(x, causal(64))
-    return (x - start).std().item()
-
-
-for layers in (2, 8, 32):
-    plain, scaled = (added_to_the_stream(layers, way) for way in (False, True))
-    print(f"{layers:2} blocks add {plain:.2f}; with the smaller start {scaled:.2f}")
-
-# %% [markdown]
-# Without the smaller start, four times as many blocks add twice as much. With it, depth makes no difference.
-#
-# ### 3.3 One pass, $n$ predictions
-#
-# To learn from every position of a text, we would have to run the model on each of its beginnings: one character, two
-# characters, and so on. But with the causal mask, position $t$ cannot tell whether anything follows. So a single pass
-# over the whole text must give, at each position, exactly what the pass over that beginning gives. Prove it, and time
-# it.
-
-
-# %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
 probe, ids = GPT(V, 64, 4, 3).eval(), train_ids[:64][None]  # (1, n)
 with torch.no_grad():
-    for weight in probe.parameters():  # a new model says the same everywhere: shake it
+    for weight in probe.parameters():  # a new model says nearly the same everywhere
         weight.add_(0.1 * torch.randn_like(weight))
-    began = time.perf_counter()
     together = probe(ids)[0]  # (n, vocab): one pass
-    half = time.perf_counter()
     one_by_one = torch.stack([probe(ids[:, : t + 1])[0, -1] for t in range(64)])
-    end = time.perf_counter()
 prove_equal(together, one_by_one, tolerance=1e-4, what="One pass and 64 passes")
-print(f"one pass {1000 * (half - began):.1f} ms, 64 {1000 * (end - half):.1f} ms")
 
 # %% [markdown]
-# The loop computes the beginning again and again: $1 + 2 + \dots + 64 = 2{,}080$ positions instead of 64.
-#
-# A recurrent network (lesson 02) also learns from every position, but it gets there step by step. Here all positions
-# are computed at the same time, which is what GPUs are good at. This holds for *training* only: a model that writes has
-# to wait for its own words. (You may read that Transformers process text one word after another. That is true of
-# writing only.)
+# The loop computes the beginning again and again: $1 + 2 + \dots + 64 = 2{,}080$ positions instead of 64. A recurrent
+# network (lesson 02) gets from one position to the next step by step. Here all are computed at the same time, which is
+# what GPUs are good at. This holds for *training* only: a model that writes has to wait for its own words.
 
 # %% [markdown]
 # ## 4 Train it
@@ -445,20 +407,12 @@ expect("… with one character seen", by_position[0], 2.35, 2.75)
 # The training loss, step by step. The dashed lines are the tables of section 1, on the unseen play:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-smooth = torch.tensor(losses).unfold(0, 20, 1).mean(dim=-1)  # (step,): mean of 20 steps
-names = ["frequencies", "pairs", "three characters"]
-dashed = {name: ([20, 400], [loss_of[name]] * 2) for name in names}
-plots.lines(
-    {"our GPT": (range(20, 401), smooth.tolist()), **dashed}, dashed=list(dashed),
-    title="Soon the GPT leaves the table of pairs behind",
-    xlabel="training step", ylabel="loss (nats per character)",
-    alt=f"The training loss falls from above {int(10 * smooth[0]) / 10} below the dashed lines of frequencies and pairs, and "
-    f"ends at {smooth[-1]:.2f}, near that of the table of three characters, {loss_of['three characters']:.2f}.",
-)
+tables = {name: loss_of[name] for name in ("frequencies", "pairs", "three characters")}
+figures.falling_losses({"our GPT": losses}, tables, title="Soon the GPT leaves the table of pairs behind")
 
 # %% [markdown]
-# It beats the pairs soon, but on the unseen play not yet the table of three characters. Does it need other parts, or more
-# time? `data/next_character.py` has trained the same model for 1,200 steps, from three starts:
+# It soon beats the pairs, but on the unseen play not yet the table of three characters. Does it need other parts, or
+# more time? `data/next_character.py` has trained the same model for 1,200 steps, from three starts:
 
 # %%
 import json
@@ -471,10 +425,10 @@ print("our GPT, 1,200 steps:", *(f"{run['unseen']:.2f}" for run in longer.values
 print(f"three characters:     {loss_of['three characters']:.2f}")
 
 # %% [markdown]
-# Time is enough: in three times as many steps it beats the table.
+# More time is enough: after three times as many steps it beats the table.
 #
-# And to write, do as with the table: take the scores at the last position, make probabilities of them with the softmax,
-# draw, append. Dividing the scores by a `temperature` below 1 first favors the likelier characters (lesson 11).
+# To write, do as with the table: draw a character from the softmax of the last position's scores, append it, repeat.
+# Dividing the scores by a `temperature` below 1 first favors the likelier characters (lesson 11).
 
 
 # %% tags=["recorded"]
@@ -497,9 +451,9 @@ print("400 STEPS", write(model, "ORSINO:\n", temperature=0.5), sep="\n", end="\n
 print("1,200 STEPS", longer["0"]["text"], sep="\n")
 
 # %% [markdown]
-# Both write lines; after 400 steps many of the words are real, after 1,200 nearly all. What would more time bring? A model trained on Bible verses for 20 minutes on one core
-# is bundled (`python data/verses_model.py`). Its parts are
-# those of lesson 16, and its tokens are pieces of words, so it need not learn to spell:
+# Both write lines; after 400 steps many of the words are real, after 1,200 nearly all. What would more time bring? A
+# model trained on Bible verses for 20 minutes on one core is bundled (`python data/verses_model.py`). Its tokens are
+# pieces of words, so it need not learn to spell:
 
 # %% tags=["nbval-ignore-output"]
 from txlib import load_pretrained
@@ -508,35 +462,21 @@ from txlib.generation import TextGenerator
 from txlib.text import load_tokenizer
 
 folder = shipped("verses")
-verses = load_pretrained(folder, dtype=torch.float32)
-writer = TextGenerator(verses, load_tokenizer(folder))
-options = {"max_new_tokens": 60, "do_sample": True, "temperature": 0.5, "seed": 0}
-print("In" + writer.generate("In", **options)[0])
+writer = TextGenerator(load_pretrained(folder), load_tokenizer(folder))
+[text] = writer.generate("In", do_sample=True, temperature=0.5, seed=0)
+print("In" + text)
 
 # %% [markdown]
 # It writes sentences: nearly all words exist, and someone does something. What they say makes little sense.
 #
-# ### What does it do with a longer past?
-#
-# The table of pairs sees one character. Does our GPT use more? Look at its loss position by position, after both
-# trainings:
+# The table of pairs sees one character. Does our GPT use more? Look at its loss position by position:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-from itertools import pairwise
-
-edges = [0, 1, 2, 3, 5, 8, 12, 16, 24, 32, 48, 64]  # positions are averaged between them
-trained_longer = [sum(each) / len(each) for each in zip(*(run["by position"] for run in longer.values()), strict=True)]
-curves = {
-    f"{steps} steps": (edges[1:], [sum(losses[start:end]) / (end - start) for start, end in pairwise(edges)])
-    for steps, losses in (("400", by_position), ("1,200", trained_longer))
-}
-tables = {name: ([1, 64], [loss_of[name]] * 2) for name in ("pairs", "three characters")}
-plots.lines(
-    curves | tables, xscale="log", dashed=list(tables), title="Three characters help most; more of them help a little",
-    xlabel="characters that it has seen", ylabel="loss (nats)",
-    alt="Loss by number of characters seen, on a logarithmic axis, after 400 steps and after 1,200. With one both are near "
-    "that of the bigram table. Both fall steeply up to three characters, the one of 1,200 steps to that of the table of "
-    "three, the one of 400 not so far. After that both fall slowly.",
+trained_longer = torch.tensor([run["by position"] for run in longer.values()]).mean(dim=0)  # (n,)
+figures.loss_by_past(
+    {"400 steps": by_position, "1,200 steps": trained_longer.tolist()},
+    {name: loss_of[name] for name in ("pairs", "three characters")},
+    title="Three characters help most; more of them help a little",
 )
 
 # %% [markdown]
@@ -568,7 +508,7 @@ predict(
 )
 
 # %% [markdown]
-# Two hundred steps for each, with the same batches:
+# Each trains for two hundred steps on the same batches:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -591,13 +531,7 @@ for name, mask in masks.items():
 # Compare their training losses:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-plots.lines(
-    {name: (range(20, 201), torch.tensor(curve).unfold(0, 20, 1).mean(dim=-1).tolist())
-     for name, curve in training.items()},
-    title="Two are too good to be true", xlabel="training step", ylabel="training loss (nats)",
-    alt="Three training losses, mean of 20 steps. At the end: "
-    + ", ".join(f"{name} {sum(curve[-20:]) / 20:.2f}" for name, curve in training.items()) + ".",
-)
+figures.falling_losses(training, title="Two are too good to be true")
 
 # %% [markdown]
 # The one that leaks has a loss of 0.1: it knows nearly every next character for certain. It *sees* the answer, one
@@ -634,7 +568,7 @@ print(write(models["no mask"], "ORSINO:\n", 100, everything))
 #
 # ### 5.2 No positions
 #
-# Attention sees a set (lesson 05). So take the learned positions away, from the larger model of section 4.
+# Attention sees a set (lesson 05). So take the learned positions away from the larger model, that of section 4.
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -672,9 +606,8 @@ predicted("no-positions", "it is clearly worse, but far from lost")
 #
 # ### 6.1 `my_gpt.py`
 #
-# Everything that the model needs is in your cells. `write_module` copies them into one file, as they are now, with any
-# change that you have made. It imports `math` and torch, nothing else. Any program can use it. Does it compute the
-# same?
+# Everything that the model needs is in your cells. `write_module` copies them into one file, with any change that you
+# have made. It imports only `math` and torch, so any program can use it. Does it compute the same?
 
 # %%
 from txcourse.lesson import write_module
@@ -695,8 +628,8 @@ with torch.no_grad():
 # %% [markdown]
 # ### 6.2 Open the library
 #
-# `txlib`'s GPT can also pad texts, keep a cache for writing (lesson 13), and compute the loss: you hand it the same text
-# twice, and it shifts the labels inside. These are its parts. Its blocks are in a `decoder`; the other names are yours.
+# `txlib`'s GPT can also pad texts, keep a cache for writing (lesson 13), and compute the loss: it takes the same text as
+# `labels`, and shifts them inside. Its blocks are in a `decoder`; the other names are yours.
 
 # %%
 from txcourse.lesson import show_source
@@ -720,7 +653,7 @@ def from_library(library):
 
 
 # %% [markdown]
-# Do a new model of the library and yours, with its weights, give the same scores and the same loss?
+# Do a new model of the library and yours, with its weights, give the same scores and loss?
 
 # %%
 from txlib.layers import BlockConfig
@@ -738,8 +671,8 @@ prove_equal(loss, theirs.loss, what="Your loss and its")
 # %% [markdown]
 # ### 6.3 OpenAI's weights, in your class
 #
-# OpenAI published GPT-2's weights. The library reads them: it renames the matrices (lesson 17 does that by hand, for a
-# Llama), transposes them, and cuts the one for query, key and value in three. Then they fit into your class as well. If
+# The library can read the weights of GPT-2 that OpenAI published: it renames the matrices (lesson 17 does that by hand,
+# for a Llama), transposes them, and cuts the one for query, key and value in three. Then they fit into your class. If
 # you are online, download them once (`hf download openai-community/gpt2 config.json model.safetensors tokenizer.json`,
 # 548 MB), and run the next cell again.
 
@@ -783,15 +716,14 @@ for name, settings in GPT2.items():
     print(f"{name:7} {layers} blocks, d {d:4}: by hand {by_hand:13,} {right}")
 
 # %% [markdown]
-# 124,439,808 is what is in the file that OpenAI published, to the last number. (The paper prints 117 million, a
-# miscount that its authors corrected later.)
+# OpenAI's file holds exactly 124,439,808. (The paper prints 117 million, a miscount that its authors corrected later.)
 #
 # ### 7.2 GPT-3's table, row by row
 #
-# GPT-1 had 117 million parameters, GPT-2's largest 1.56 billion, more than ten times as many, and GPT-3 a hundred times
-# that. Brown et al. (2020) trained eight sizes, on 300 billion tokens each, with a context of 2,048. Rebuild their
-# table 2.1: parameters by our formula, and the operations of training as $6 N D$, six for each of $N$ parameters and
-# $D$ tokens (section 7.3 shows why). Their appendix D prints both.
+# GPT-1 had 117 million parameters, the largest GPT-2 1.56 billion, and GPT-3 175 billion. Brown et al. (2020) trained
+# eight sizes, each on 300 billion tokens with a context of 2,048. Rebuild their table 2.1: parameters by our formula,
+# and the operations of training as $6 N D$, six for each of $N$ parameters and $D$ tokens (section 7.3 shows why).
+# Their appendix D prints both.
 
 # %%
 print("       blocks      d  heads · size   appendix   formula     6ND    appendix")
@@ -812,19 +744,17 @@ for d in (5140, 5120):
 #
 # - **xl**: 24 heads of 128 would make 3,072, not 2,048. 16 heads do. The number of heads does not change the count.
 # - **13b**: 40 heads of 128 make **5,120**. The table prints 5,140. Which one did they train? The appendix gives 12,850
-#   million parameters, and 5,120 makes 12,853: 5,140 is a misprint. A table of sizes is a claim, and a claim can be
-#   checked.
+#   million parameters, and 5,120 makes 12,853: 5,140 is a misprint.
 #
 # ### 7.3 What it costs
 #
 # *Parameters.* Blocks grow with $L d^2$, the embedding with $V d$ only. That is why Kaplan et al. (2020) count models
 # without it: it is 31% of GPT-2 small, 5% of GPT-2 xl and 0.4% of GPT-3.
 #
-# *Operations.* $N$ is the number of parameters. Each parameter of a matrix takes part in one multiplication and one
-# addition for each token: $2N$ operations forward. Backward does that twice, once for the gradient of the input and
-# once for that of the weight: $6N$ in all. Attention's scores and mixing come on top; they have no parameters, and take $4 n d$
-# per token and block forward, three times that in training. Count them with torch's counter, on GPT-2 small with a full
-# context:
+# *Operations.* Each parameter of a matrix takes part in one multiplication and one addition for each token: $2N$
+# operations forward. Backward does that twice, once for the gradient of the input and once for that of the weight: $6N$
+# in all. Attention's scores and mixing come on top: $4 n d$ per token and block forward, three times that in training.
+# Count them with torch's counter, on GPT-2 small with a full context:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -842,10 +772,7 @@ print(f"6N is {6 * N / 1e6:.0f}, with scores {(6 * N + scores) / 1e6:.0f}")
 # The rule of thumb leaves out the scores, here 15% on top of it. They are $n / 6d$ of the blocks' matrices, so $6ND$ is
 # a good rule as long as the context is short compared with $6d$: 2.8% in GPT-3 with 2,048 tokens, 136% with 100,000.
 # GPT-3: $6 \cdot 175 \cdot 10^9 \cdot 300 \cdot 10^9 = 3.15 \cdot 10^{23}$. A machine with $10^{14}$ operations per
-# second would need a hundred years.
-#
-# *Memory* holds more than the weights: in training, gradients, AdamW's running means and activations (lesson 35); in
-# writing, the keys and values of all that was read (lesson 13).
+# second would need a hundred years. (Memory holds more than the weights: lessons 13 and 35.)
 #
 # ### 7.4 Does size pay? (second reading)
 #
@@ -868,14 +795,8 @@ for text in ("all the text", "8,000 characters"):
 # How to divide a budget of operations between size and text is what **scaling laws** are about (lesson 37). Kaplan et
 # al. put most of it into size. Hoffmann et al. (2022, "Chinchilla") measured again and found that both should grow alike:
 # about 20 tokens per parameter. GPT-3 read 1.7 per parameter, Llama 3.1 8B about 1,900: a model that will be *used* a
-# great deal should be small, even if its training is not the cheapest way to that loss.
-#
-# <details><summary>And the models of today?</summary>
-#
-# What they cost is often not known: the sizes of GPT-4 and of its successors have never been published. (The first
-# ChatGPT was GPT-3.5, fine-tuned on conversations and by people's preferences.)
-#
-# </details>
+# great deal should be small, even if its training is not the cheapest way to that loss. (The sizes of GPT-4 and its
+# successors have never been published. The first ChatGPT was GPT-3.5, fine-tuned on conversations and preferences.)
 
 # %% [markdown]
 # ## 8 Quiz
@@ -909,8 +830,8 @@ for text in ("all the text", "8,000 characters"):
 # </details>
 # <details><summary>C. 504: the last position has nothing to predict</summary>
 #
-# It has: `batch` draws 65 characters, and the last one is only an answer. But if you hand the *same* 64 as text and
-# labels, as to the library's `labels`, then it is 8 · 63.
+# It has: `batch` draws 65 characters, and the last one is only an answer. (With the *same* 64 as text and labels, as in
+# the library, it is 8 · 63.)
 # </details>
 #
 # **3. Your training loss is 0.03 nats after 400 steps, and the text that the model writes is garbage. What do you check
@@ -930,22 +851,7 @@ for text in ("all the text", "8,000 characters"):
 # prediction may change.
 # </details>
 #
-# **4. GPT-2 small has 124 million parameters. What if its output matrix were not tied to its embedding?**
-#
-# <details><summary>A. 163 million</summary>
-#
-# Right: one more matrix of $50{,}257 \cdot 768 = 38.6$ million.
-# </details>
-# <details><summary>B. 248 million</summary>
-#
-# Only the embedding would be there twice. The blocks stay.
-# </details>
-# <details><summary>C. The same: it is the same matrix, transposed</summary>
-#
-# Tied it is. Untied, the two have separate weights.
-# </details>
-#
-# **5. You train a model of 1 billion parameters on 20 billion tokens. About how many operations is that?**
+# **4. You train a model of 1 billion parameters on 20 billion tokens. About how many operations is that?**
 #
 # <details><summary>A. 4 · 10¹⁹</summary>
 #

@@ -16,9 +16,8 @@
 # ## 1 The problem: the model gives probabilities, you want text
 #
 # In lesson 10 we trained a model to guess the next token. What is missing is a good way to *choose* one. The model of
-# this lesson is real, but tiny: a modern decoder with fewer than a million parameters, trained by Oséias Dias de Farias
-# on Lewis Carroll's books. (Lesson 16 takes it apart. Today it is a closed box: tokens in, logits for the next token
-# out.)
+# this lesson is real, but tiny: a decoder with fewer than a million parameters, trained by Oséias Dias de Farias on
+# Lewis Carroll's books. (Lesson 16 takes it apart. Here it is a closed box: tokens in, logits for the next token out.)
 
 # %%
 import math
@@ -44,10 +43,8 @@ model = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
 tokenizer = load_tokenizer(shipped("glassllm-en"))
 encode, decode = tokenizer.encode, tokenizer.decode
 V, context = model.config.vocab_size, model.config.max_length  # 1,024 and 128
-
-
-def name(id):
-    return tokenizer.tokenizer.id_to_token(id).replace("\n", "⏎").replace("▁", "␣")
+pieces = map(tokenizer.tokenizer.id_to_token, range(V))
+names = [piece.replace("\n", "⏎").replace("▁", "␣") for piece in pieces]
 
 
 @torch.no_grad()
@@ -58,7 +55,7 @@ def next_logits(prompt):
 
 # %% jupyter={"source_hidden": true}
 p = next_logits("Alice was").softmax(dim=-1)  # (vocab,)
-likeliest = {name(id): p[id].item() for id in p.topk(10).indices.tolist()}
+likeliest = {names[id]: p[id].item() for id in p.topk(10).indices.tolist()}
 plots.bars(
     likeliest, title="After “Alice was”, no token is likely", xlabel="probability",
     alt="; ".join(f"{token}: {share:.2f}" for token, share in likeliest.items()),
@@ -116,8 +113,8 @@ for prompt in ("Once upon a time", "“I don’t know,” said", "The Queen", "A
 print(f"human {'':28} distinct-4: {distinct([encode(HUMAN)]):.0%}")
 
 # %% [markdown]
-# You might blame the model's size. But the same happens to models a thousand times larger (Holtzman et al. 2020). What
-# is wrong is the *choice*.
+# Is the model too small? The same happens to models a thousand times larger (Holtzman et al. 2020). What is wrong is the
+# *choice*.
 
 # %% [markdown]
 # ## 2 The idea in one picture
@@ -137,29 +134,20 @@ def draw(logits, ids):
     return chosen
 
 
-drawn = decode(write("Alice was", draw, new=10))
-print(drawn)
+print(decode(write("Alice was", draw, new=10)))
 
 # %% [markdown]
 # In the picture, each column is one step, and a frame marks the token that was drawn. One token that is not the likeliest
 # sends the whole text on another course:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-columns = []
-for p, chosen in steps:
-    shown = list(dict.fromkeys([*p.topk(4).indices.tolist(), chosen]))[:5]
-    columns.append(({name(id): p[id].item() for id in shown}, name(chosen)))
-figures.choices(
-    columns, title="Drawn, not always the likeliest",
-    alt="Ten columns, one per step: the four likeliest next tokens with their probabilities, and the drawn one in a frame, "
-    "which is sometimes not among the four. Together: " + drawn,
-)
+figures.draws(steps, names, title="Drawn, not always the likeliest")
 
 # %% [markdown]
 # ## 3 Choosing: every sampler in a few lines
 #
-# Drawing from the model's own distribution is called **pure sampling**. It hardly ever goes in circles. That picture
-# was a lucky one, though. Here are two other texts:
+# Drawing from the model's own distribution is called **pure sampling**. It hardly ever goes in circles. But that text was
+# a lucky one. Here are two others:
 
 # %% tags=["nbval-ignore-output"]
 for seed in (1, 2):  # the same seed draws the same numbers: the same text
@@ -180,9 +168,9 @@ print(f"{tail:.0%} of the probability lies outside the 20 likeliest tokens;")
 print(f"of the tokens that the human wrote, {by_human:.0%} are from there")
 
 # %% [markdown]
-# A person goes there about as often, but picks a rare token that fits. Dice do not. And one absurd token is enough,
-# because the model goes on from it. So most samplers below change the logits $z$ before the softmax, so that this
-# **tail** gets less. We watch each of them on one real distribution, that of *Alice was*.
+# A person goes there about as often, but picks a rare token that fits. Dice do not, and the model goes on from whatever
+# they pick. So most samplers change the logits $z$ before the softmax, so that this **tail** gets less. We watch each of
+# them on one real distribution, that of *Alice was*.
 #
 # ### 3.1 Temperature
 #
@@ -194,14 +182,7 @@ print(f"of the tokens that the human wrote, {by_human:.0%} are from there")
 #
 # As $T \to 0$, the exponent goes to infinity for the likelier of two tokens: the best takes everything, and we have
 # greedy search. As $T \to \infty$, it goes to 0: all ratios go to 1, and each of the $V$ tokens gets $1/V$. At $T = 1$
-# nothing changes.
-#
-# <details><summary>Why is it called a temperature?</summary>
-#
-# A molecule that can be in states of energy $E_i$ is in state $i$ with a probability proportional to $e^{-E_i / kT}$
-# (Boltzmann's distribution; $k$ is a constant). Put $z_i = -E_i$, choose units in which $k = 1$, and it is our formula.
-#
-# </details>
+# nothing changes. (The name is from physics: with energies $E_i = -z_i$ this is Boltzmann's distribution.)
 
 
 # %%
@@ -216,20 +197,8 @@ z = next_logits("Alice was")  # (vocab,)
 # others:
 
 # %% jupyter={"source_hidden": true}
-def panel(before, after, shown=11):  # logits (vocab,) each
-    p, q = before.softmax(dim=-1), after.softmax(dim=-1)  # (vocab,) each
-    order = p.topk(shown).indices  # (shown,)
-    tokens = [*map(name, order.tolist()), f"{len(p) - shown:,} others"]
-    shares = ([*each[order].tolist(), 1 - each[order].sum().item()] for each in (p, q))
-    return tokens, *shares
-
-
-figures.candidates(
-    {f"T = {T:g}": panel(z, temperature(z, T)) for T in (0.5, 0.8, 1.5)},
-    title="A low temperature sharpens, a high one feeds the tail", rest=True,
-    alt="Three panels with the same twelve rows. At T = 0.5 the first tokens gain, and all others together fall from 0.64 "
-    "to 0.20; at 0.8 to 0.51; at T = 1.5 the row of others rises to 0.82.",
-)
+heated = {f"T = {T:g}": temperature(z, T) for T in (0.5, 0.8, 1.5)}
+figures.reshaped(z, heated, names, title="A low temperature sharpens, a high one feeds the tail")
 
 # %% [markdown]
 # How open is the choice? The **entropy** $H = -\sum_i p_i \ln p_i$ says it in one number: 0 when only one token is
@@ -276,8 +245,7 @@ predicted("entropy-and-temperature", "it never falls")
 # Both rise all the way. After *The March* the entropy stays low much longer: the model has read about the March Hare.
 # Remember the two distributions, one **flat**, one **peaked**.
 #
-# Is the rise a law? Yes, and it is known in physics as well. With $\text{Var}(z)$, the variance of the logits when the
-# tokens are drawn from $p$, the slope is
+# Is the rise a law? Yes. With $\text{Var}(z)$, the variance of the logits when the tokens are drawn from $p$, the slope is
 #
 # $$\frac{dH}{dT} = \frac{\text{Var}(z)}{T^3} \ge 0,$$
 #
@@ -417,7 +385,6 @@ for label, logits in orders.items():
 # tokens stay after *Alice was*, and only one after *The March*? (If you see no dials, run the cell.)
 
 # %%
-names = [name(id) for id in range(V)]
 explore.sampling({"Alice was": flat, "The March": peaked}, names)
 
 # %% [markdown]
@@ -447,13 +414,13 @@ z, ids = next_logits(HUMAN), torch.tensor(encode(HUMAN))  # (vocab,), (length,)
 right, wrong = penalize(z, ids, 1.5), z / 1.5  # wrong: just divided
 for at in (z[ids].argmax(), z[ids].argmin()):  # of the tokens seen
     id = ids[at].item()
-    print(f"{name(id):5} logit {z[id]:5.1f}, penalized {right[id]:5.1f}", end="; ")
+    print(f"{names[id]:5} logit {z[id]:5.1f}, penalized {right[id]:5.1f}", end="; ")
     print(f"just divided {wrong[id]:5.1f}")
 
 # %% [markdown]
-# The sign is a problem only because the zero of logits means nothing: add 10 to all of them, and the softmax is the
-# same, but this penalty is not. *Subtracting* has no such trap. That is what OpenAI's two penalties do, where $c_i$
-# says how often token $i$ has been written, and $[c_i > 0]$ is 1 if it has been and 0 if not:
+# The zero of logits means nothing: add 10 to all of them, and the softmax is the same, but this penalty is not.
+# *Subtracting* has no such trap. That is what OpenAI's two penalties do, where $c_i$ says how often token $i$ has been
+# written, and $[c_i > 0]$ is 1 if it has been and 0 if not:
 #
 # $$z_i \leftarrow z_i - \text{presence} \cdot [c_i > 0] - \text{frequency} \cdot c_i$$
 #
@@ -477,26 +444,17 @@ for way, (change, options) in ways.items():
     print(f"{way:10} moves {moved:.0%} when 10 is added to all logits")
 
 # %% [markdown]
-# All three are blunt tools: a text *needs* its commas and its *the* again and again, and no penalty cares how long ago
-# they were used.
+# All three are blunt tools: a text *needs* its commas and its *the* again and again.
 #
-# Five samplers on one distribution, that of *Then she* after the human text. Three of them cut, each at another place;
-# the temperature cuts nothing. The penalty leaves little of *was*, *had* and *thought*, which the text has used, so all
-# others together rise:
+# Here are five samplers on one distribution, that of *Then she* after the human text. Three of them cut, each at another
+# place. The penalty leaves little of *was*, *had* and *thought*, which the text has used, so all others together rise:
 
 # %% jupyter={"source_hidden": true}
 text = HUMAN + "Then she"
 z, ids = next_logits(text), torch.tensor(encode(text))  # (vocab,), (length,)
 after = {"temperature 0.7": temperature(z, 0.7), "top-k 3": top_k(z, 3), "top-p 0.4": top_p(z, 0.4),
          "min-p 0.5": min_p(z, 0.5), "penalty 1.5": penalize(z, ids, 1.5)}
-panels = {label: panel(z, changed) for label, changed in after.items()}
-left = {label: (sum(q > 0 for q in shares[:-1]), f"{shares[-1]:.0%}") for label, (_, _, shares) in panels.items()}
-figures.candidates(
-    panels, title="Three cut, each elsewhere; the penalty lowers what was said", width=11, rest=True,
-    alt="Five panels with the same twelve rows: how many of the eleven likeliest tokens are left, and the share of all "
-    "others. " + "; ".join(f"{label}: {count}, {others}" for label, (count, others) in left.items())
-    + ". The penalty leaves nearly nothing of was, had and thought.",
-)
+figures.reshaped(z, after, names, title="Three cut, each elsewhere; the penalty lowers what was said", width=11)
 
 # %% [markdown]
 # ### 3.5 All together, and read all ten
@@ -568,21 +526,12 @@ def beam(prompt, beams, new=60):
 # is greedy's path, which both beams have left:
 
 # %% jupyter={"source_hidden": true}
-levels = []
-for step in range(3):
-    kept = torch.tensor([ids for _, ids in beam("There was", 2, new=step)])  # (beam, length)
-    with torch.no_grad():
-        p = model(kept).logits[:, -1].softmax(dim=-1)  # (beam, vocab)
-    levels.append([(old, name(id), p[old, id].item())
-                   for old in range(len(kept)) for id in p[old].topk(2).indices.tolist()])
-two, one, before = (beam("There was", beams, new)[0] for beams, new in ((2, 3), (1, 3), (1, 2)))
-levels[2].insert(0, (2, name(one[1][-1]), math.exp(one[0] - before[0])))  # greedy's third token, dropped
-both = [f"{decode(ids)!r} with {math.exp(score):.3f}" for score, ids in (two, one)]
-figures.beams(
-    levels, 2, root="There\nwas", decimals=3,
-    title=f"Two beams find a path with {math.exp(two[0]):.3f}; greedy's has {math.exp(one[0]):.3f}",
-    alt=f"A tree from left to right, three steps. The likeliest path is {both[0]}; greedy's, {both[1]}.",
-)
+@torch.no_grad()
+def next_p(ids):
+    return model(torch.tensor([ids])).logits[0, -1].softmax(dim=-1)  # (vocab,)
+
+
+figures.beam_tree(next_p, encode("There was"), names, root="There\nwas")
 
 # %% [markdown]
 # Compare texts of 60 tokens by what the model itself thinks of them: their mean log-probability per token. With a minus
@@ -647,15 +596,14 @@ plots.lines(
 )
 
 # %% [markdown]
-# People do not write what is most predictable: why say what the reader already knows? The circles have a simple reason
-# as well: greedy search has no dice. Where the last tokens are the same as some time ago, the next one is likely to be
-# the same again. (Large models also learn to copy, so that each repetition makes the next one likelier: Holtzman et
-# al., figure 4.)
+# People do not write what is most predictable: why say what the reader already knows? And once greedy search repeats
+# itself, it has no dice to get it out. (Large models also learn to copy, so that each repetition makes the next one
+# likelier: Holtzman et al., figure 4.)
 #
 # In a translation the source decides nearly everything, and there a search is right. Open text has many good
-# continuations, and the single likeliest text is not typical of them. But do not turn the rule around. Pure sampling is
-# *as* unlikely as the human text, and yet it is not like it. The perplexity shows how surprising a text is, not whether
-# the surprise makes sense.
+# continuations, and the single likeliest text is not typical of them. But do not turn the rule around: pure sampling is
+# *as* unlikely as the human text, and makes no sense. Perplexity shows how surprising a text is, not whether the
+# surprise makes sense.
 
 # %% [markdown]
 # ## 5 Quality against diversity, measured
@@ -681,8 +629,7 @@ def write_many(change, prompt="Alice was", count=32, new=60, seed=0):
 # %% [markdown]
 # **Diversity** is distinct-3 over all 32 texts together. For **quality** we ask two judges.
 #
-# - *The model itself*, without any sampler: the perplexity of the texts. Section 4 has shown that this judge loves
-#   repetition. And it cannot recognize nonsense that it believes in.
+# - *The model itself*, without any sampler: the perplexity of the texts. But this judge loves repetition (section 4).
 # - *A judge from outside*: what fraction of the written words exists? A word exists if it occurs in the English texts
 #   that are bundled with the course, none of them by Carroll: Shakespeare, Bible verses, reviews and computer games.
 
@@ -727,7 +674,7 @@ dials = {
 }
 
 # %% [markdown]
-# Each dial, each setting, 32 texts; 576 texts in all. Which dial will be best?
+# That makes 576 texts. Which dial will be best?
 
 # %% tags=["nbval-ignore-output"]
 measured = {}
@@ -757,35 +704,15 @@ plots.lines(
 )
 
 # %% [markdown]
-# The three curves nearly coincide: with the first judge, one dial is as good as another, and only its setting counts.
-# The second judge sees what you see when you read: the more diverse, the more words that don't exist, from one in fifty
-# at $T = 0.3$ to one in ten when nothing is cut. The human text surprises the model even more than pure sampling does
-# (35 against 29), and nearly all of its words exist.
-#
-# Is one of the dials a little better? Before you believe a ranking, compare at similar perplexities, here 11 to 14, and
-# draw other texts, with three seeds each. The three numbers are perplexity, distinct-3 and real words:
-
-# %% tags=["nbval-ignore-output"]
-nearby = {"temperature": (temperature, 0.75), "top-p": (top_p, 0.75),
-          "top-k": (top_k, 18), "min-p": (min_p, 0.05)}
-for dial, (turn, value) in nearby.items():
-    print(f"{dial:11} {value:5g}", end="")
-    for seed in (1, 2, 3):
-        drawn = write_many(lambda z: turn(z, value), seed=seed)
-        different, real = distinct(drawn.tolist(), 3), real_words(drawn)
-        print(f"   {perplexity_of(drawn):.1f}, {different:.1%}, {real:.1%}", end="")
-    print()
-
-# %% [markdown]
-# Temperature, top-p and top-k differ from one another about as much as seeds do, so don't rank them. Min-p
-# may be a little off the road: compared with the temperature it is as diverse, with as many real words, and its
-# perplexity is lower by 1 to 2 with each seed. But the judge of that is the model, which likes a cut tail. The exercise
-# goes on from here.
+# The three curves nearly coincide: with the first judge, the setting counts far more than the dial. (Whether a sampler
+# leaves this road, such as min-p, takes other texts from several seeds to tell: the exercise does that.) The second
+# judge sees what you see when you read: the more diverse, the more words that don't exist, from one in fifty at
+# $T = 0.3$ to one in ten when nothing is cut. The human text surprises the model even more than pure sampling does (35
+# against 29), and nearly all of its words exist.
 #
 # The road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
-# diversity, while the perplexity falls by half or more. Below that, the texts become more and more alike. Measure both,
-# quality and diversity, whenever you compare samplers. Either one alone is easily won, by copying one good sentence or
-# by rolling dice.
+# diversity, while the perplexity falls by half or more. Below that, the texts become more and more alike. Measure both
+# whenever you compare samplers. Either one alone is easily won, by copying one good sentence or by rolling dice.
 
 # %% [markdown]
 # ## 6 When to stop, and what to show
@@ -797,13 +724,13 @@ for dial, (turn, value) in nearby.items():
 drawn = write_many(lambda z: z, count=64)  # (64, new): pure sampling
 with torch.no_grad():
     end = model(drawn).logits.softmax(dim=-1)[..., model.config.eos_id].max()
-print(f"{name(model.config.eos_id)}: at most {end:.0e}, in {drawn.numel():,} positions")
+print(f"{names[model.config.eos_id]}: at most {end:.0e}, in {drawn.numel():,} positions")
 
 # %% [markdown]
 # This model would practically never end a text by itself. So we must stop it, after a number of tokens or at a
-# **stop string**, such as the end of a line. A stop string need not be a token: it may begin inside one and end inside
-# the next. So look for it in the *text*, after each token. Here we open a quotation mark, and want one speech, up to
-# the mark that closes it. (To keep `write` as it is, we write all 60 tokens first, and then look after each.)
+# **stop string**, such as the end of a line. It may begin inside one token and end inside the next, so look for it in
+# the *text*, after each token. Here we open a quotation mark, and want one speech, up to the mark that closes it. (To
+# keep `write` as it is, we write all 60 tokens first, and then look after each.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -820,9 +747,9 @@ for seed in range(3):
     print(until("“Who are you?” said the Queen.\n\n“", "”", seed), end="\n---\n")
 
 # %% [markdown]
-# **Half characters.** Our model's tokens are whole characters or more. Most models' tokens are made of *bytes*, and an
-# emoji may be two tokens, neither of which is a character (lesson 01). Print such a text token by token, and `�` appears
-# in between. So decode *all* tokens so far each time, and hold back what ends in `�` until the rest has come.
+# **Half characters.** Most models' tokens are made of *bytes*, and an emoji may be two tokens, neither of which is a
+# character (lesson 01). Print such a text token by token, and `�` appears in between. So decode *all* tokens so far
+# each time, and hold back what ends in `�` until the rest has come.
 
 # %% [markdown]
 # ## 7 Open the library
@@ -836,8 +763,7 @@ from txlib import generation
 show_source(generation.Sampling.__call__, last=17)
 
 # %% [markdown]
-# Do its filters agree with ours? We give both fifty random rows of logits. What one cuts off, the other must cut off as
-# well, and the rest must be equal.
+# Do its filters agree with ours, on fifty random rows of logits?
 
 # %%
 torch.manual_seed(0)
@@ -881,23 +807,7 @@ print(" · ".join(speech))
 #
 # Decide first, then open an answer.
 #
-# **1. Probabilities 0.5, 0.25, 0.15, 0.1. Which tokens does top-p with $p = 0.7$ keep?**
-#
-# <details><summary>A. The first one</summary>
-#
-# It has 0.5, and that is less than 0.7. The nucleus must have *at least* $p$.
-# </details>
-# <details><summary>B. The first two</summary>
-#
-# Right. Before the second one there is 0.5 < 0.7, so it is needed; before the third there is 0.75, so it is not. They
-# are drawn with 2/3 and 1/3.
-# </details>
-# <details><summary>C. The first three</summary>
-#
-# Two have 0.75 already. The third would be kept with $p = 0.8$.
-# </details>
-#
-# **2. You halve the temperature, from 1 to 0.5. Token A was twice as likely as token B. And now?**
+# **1. You halve the temperature, from 1 to 0.5. Token A was twice as likely as token B. And now?**
 #
 # <details><summary>A. Twice as likely, as before</summary>
 #
@@ -912,7 +822,7 @@ print(" · ".join(speech))
 # Their *probabilities* depend on all others, but the ratio of two does not.
 # </details>
 #
-# **3. One library applies top-p before the temperature, another after it. At T = 1.5 and $p = 0.9$, which one draws
+# **2. One library applies top-p before the temperature, another after it. At T = 1.5 and $p = 0.9$, which one draws
 # from more tokens?**
 #
 # <details><summary>A. The one that filters first</summary>
@@ -928,7 +838,7 @@ print(" · ".join(speech))
 # The order of the tokens is the same, but not how many are needed.
 # </details>
 #
-# **4. To all logits you add 5. What changes?**
+# **3. To all logits you add 5. What changes?**
 #
 # <details><summary>A. The samplers' entropy</summary>
 #
@@ -943,7 +853,7 @@ print(" · ".join(speech))
 # Right. It divides, so it depends on where zero is. Presence and frequency penalties subtract, and don't.
 # </details>
 #
-# **5. Of two samplers, A has a perplexity of 9 and B of 14, both under the model that wrote. Which one writes better?**
+# **4. Of two samplers, A has a perplexity of 9 and B of 14, both under the model that wrote. Which one writes better?**
 #
 # <details><summary>A. A: its texts are likelier</summary>
 #

@@ -5,14 +5,24 @@ Each function returns a `txlib.plots.Picture`.
 
 from txcourse.figures.bert import architectures, head_maps, input_sum, pretraining, readers, task_heads
 from txcourse.figures.decoder import checkpoint, decoders, latent_attention, rotary_layouts, shared_heads
-from txcourse.figures.decoding import checked_guesses, overlap, padding_sides, token_grid
+from txcourse.figures.decoding import cached_steps, checked_guesses, fewer_bits, overlap, padding_sides, token_grid
 from txcourse.figures.diagrams import memory_tape, multihead
 from txcourse.figures.experts import busiest_expert, expert_layouts, experts, loads, specialties, two_of_four
 from txcourse.figures.flash import causal_walk, roofline, tiles, two_memories
-from txcourse.figures.generation import answers, beams, candidates, choices, clipped_counts, nucleus
+from txcourse.figures.generation import (
+    answers,
+    beam_tree,
+    beams,
+    candidates,
+    choices,
+    clipped_counts,
+    draws,
+    nucleus,
+    reshaped,
+)
 from txcourse.figures.inside import births, one_stream, planes
 from txcourse.figures.judging import drawn_answers
-from txcourse.figures.language import induction, next_token, picked_rows, plane
+from txcourse.figures.language import falling_losses, induction, loss_by_past, next_token, picked_rows, plane
 from txcourse.figures.layers import block, loss_landscapes, vectors
 from txcourse.figures.learning import (
     before_and_after,
@@ -52,6 +62,7 @@ __all__ = [
     "architectures",
     "areas",
     "batches",
+    "beam_tree",
     "beams",
     "before_and_after",
     "beliefs",
@@ -62,6 +73,7 @@ __all__ = [
     "busiest_expert",
     "by_distance",
     "by_shift",
+    "cached_steps",
     "candidates",
     "causal_forms",
     "causal_walk",
@@ -81,6 +93,7 @@ __all__ = [
     "depth_table",
     "dials",
     "drawn_answers",
+    "draws",
     "ellipses",
     "encoder_decoder",
     "entrances",
@@ -88,6 +101,8 @@ __all__ = [
     "expert_layouts",
     "experts",
     "exponents",
+    "falling_losses",
+    "fewer_bits",
     "four_products",
     "four_readers",
     "fractions_of_a_block",
@@ -106,6 +121,7 @@ __all__ = [
     "longformer",
     "loss_along",
     "loss_by_bar",
+    "loss_by_past",
     "loss_landscapes",
     "magnitudes",
     "memory",
@@ -117,8 +133,8 @@ __all__ = [
     "nucleus",
     "one_stream",
     "overlap",
-    "pages",
     "padding_sides",
+    "pages",
     "picked_rows",
     "picking",
     "plane",
@@ -136,6 +152,7 @@ __all__ = [
     "recurrence",
     "recurrent_translator",
     "remembered_guests",
+    "reshaped",
     "right_by_depth",
     "ring",
     "roofline",

@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.patches import Patch, Rectangle
 
+from txlib.plots.charts import lines
 from txlib.plots.picture import PALETTE, Picture, drawing, ink, panels, words_on
 
 Cell = tuple[str, str] | None  # a token and its kind; None: nothing is there
@@ -58,6 +59,18 @@ def token_grid(
         legend = [Patch(label=meaning, **LOOKS[kind]) for kind, meaning in kinds.items()]
         figure.legend(handles=legend, loc="outside lower left", ncols=len(legend), frameon=False, fontsize=9)
         return Picture(figure, alt)
+
+
+def cached_steps(text: str, *, title: str) -> Picture:
+    """A staircase of the text's words: in each step the last one is computed, and all before it are in the cache."""
+    words = text.split()
+    rows: dict[str, list[Cell]] = {
+        f"step {i + 1}": [*((word, "reused") for word in words[:i]), (words[i], "computed")] for i in range(len(words))
+    }
+    alt = f"A staircase with the tokens {', '.join(words)}, a row for each step. In each row the last token is blue, "
+    alt += "computed in this step, and all tokens before it are gray, read from the cache."
+    kinds = {"computed": "computed in this step", "reused": "keys and values read from the cache"}
+    return token_grid(rows, kinds, title=title, alt=alt)
 
 
 def padding_sides(short: str, long: str, *, title: str, alt: str) -> Picture:
@@ -127,3 +140,32 @@ def overlap(draft: Mapping[str, float], model: Mapping[str, float], *, title: st
         axes.tick_params(axis="x", length=0)
         axes.set_title(title)
         return Picture(figure, alt)
+
+
+def fewer_bits(bits: Sequence[int], losses: Mapping[str, Sequence[float]], exact: float, *, title: str) -> Picture:
+    """The perplexity of a model whose weights are rounded, from many bits to few, next to that of the unrounded one.
+
+    Args:
+        bits: per weight, falling.
+        losses: way of rounding → its perplexity with each number of bits.
+        exact: the perplexity of the unrounded model.
+        title: what to see.
+    """
+    unrounded = "32 bits"
+    picture = lines(
+        {name: (bits, values) for name, values in losses.items()} | {unrounded: ([bits[0], bits[-1]], [exact] * 2)},
+        yscale="log",
+        dashed=[unrounded],
+        marker="o",
+        title=title,
+        xlabel="bits per weight",
+        ylabel="perplexity",
+        alt=f"Perplexity against the bits per weight. Unrounded: {exact:.0f}. "
+        + "; ".join(
+            f"{name}: " + ", ".join(f"{value:.0f} with {bit}" for bit, value in zip(bits, values, strict=True))
+            for name, values in losses.items()
+        )
+        + ".",
+    )
+    picture.axes[0].invert_xaxis()
+    return picture

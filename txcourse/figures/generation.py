@@ -2,14 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
+from torch import Tensor
 
 from txcourse.figures.shapes import PALE, box
 from txlib.plots.picture import GRAY, MAX_INCHES, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels, words_on
@@ -55,6 +57,23 @@ def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt
         return Picture(figure, alt)
 
 
+def draws(steps: Sequence[tuple[Float[Tensor, "vocab"], int]], names: Sequence[str], *, title: str) -> Picture:
+    """The four likeliest tokens of each step, and the one that was drawn.
+
+    Args:
+        steps: the probabilities of all tokens, and the number of the drawn one.
+        names: of all tokens.
+        title: what to see.
+    """
+    columns = []
+    for p, drawn in steps:
+        shown = list(dict.fromkeys([*p.topk(4).indices.tolist(), drawn]))
+        columns.append(({names[id]: p[id].item() for id in shown}, names[drawn]))
+    words = ", ".join(f"{token} with {shares[token]:.2g}" for shares, token in columns)
+    alt = f"A column for each step: the likeliest next tokens, and the drawn one in a frame. Drawn were {words}."
+    return choices(columns, title=title, alt=alt)
+
+
 def candidates(
     shares: Mapping[str, tuple[Sequence[str], Shares, Shares]],
     *,
@@ -98,6 +117,87 @@ def candidates(
         figure.supxlabel("gray: the model's own; blue: what is drawn from", x=0.99, ha="right", fontsize=9, color=GRAY)
         headline(figure, title)
         return Picture(figure, alt)
+
+
+def reshaped(
+    before: Float[Tensor, "vocab"],
+    after: Mapping[str, Float[Tensor, "vocab"]],
+    names: Sequence[str],
+    *,
+    title: str,
+    shown: int = 11,
+    width: float | None = None,
+) -> Picture:
+    """What samplers make of one distribution, a panel each; all but the likeliest tokens share the last row.
+
+    Args:
+        before: the model's logits.
+        after: name of a sampler → what it makes of them.
+        names: of all tokens.
+        title: what to see.
+        shown: how many of the tokens have a row of their own.
+        width: of the whole figure, in inches.
+    """
+    order = before.topk(shown).indices  # (shown,)
+    tokens = [*(names[id] for id in order.tolist()), f"{len(before) - shown:,} others"]
+
+    def shares(logits: Float[Tensor, "vocab"]) -> list[float]:
+        top = logits.softmax(dim=-1)[order]  # (shown,)
+        return [*top.tolist(), max(0.0, 1 - top.sum().item())]
+
+    panels_of = {name: (tokens, shares(before), shares(logits)) for name, logits in after.items()}
+    alt = f"Bars for {', '.join(tokens[:shown])}, before and after. " + "; ".join(
+        f"{name}: {sum(share > 0 for share in last[:shown])} of them left, all others together {last[-1]:.0%}"
+        for name, (_, _, last) in panels_of.items()
+    )
+    return candidates(panels_of, title=title, alt=alt + ".", width=width, rest=True)
+
+
+def beam_tree(
+    next_p: Callable[[list[int]], Float[Tensor, "vocab"]],
+    start: Sequence[int],
+    names: Sequence[str],
+    *,
+    root: str,
+    steps: int = 3,
+    num_beams: int = 2,
+) -> Picture:
+    """A beam search that a model makes, next to the path of greedy search, where the beams have left it.
+
+    Args:
+        next_p: the probabilities of the next token, after any tokens.
+        start: the tokens of the prompt.
+        names: of all tokens.
+        root: how the prompt is written.
+        steps: how many tokens are added.
+        num_beams: how many hypotheses are kept, and how many continuations of each are drawn.
+    """
+    hypotheses, greedy, levels = [(list(start), 1.0)], (list(start), 1.0), []  # in the order in which `beams` counts
+    for _ in range(steps):
+        level = []
+        for i, (ids, product) in enumerate(hypotheses):
+            top = next_p(ids).topk(num_beams if i < num_beams else 1)
+            if i < num_beams or ids == greedy[0]:  # of those that were dropped, only greedy's path goes on
+                level += [(i, id, p, product) for p, id in zip(top.values.tolist(), top.indices.tolist(), strict=True)]
+        level.sort(key=lambda extension: extension[0] < num_beams)  # greedy's dropped path comes first
+        levels.append([(i, names[id], p) for i, id, p, _ in level])
+        grown = [(i, [*hypotheses[i][0], id], product * p) for i, id, p, product in level]
+        grown.sort(key=lambda beam: -beam[2])
+        kept = [beam for beam in grown if beam[0] < num_beams][:num_beams]
+        hypotheses = [(ids, p) for _, ids, p in kept + [beam for beam in grown if beam not in kept]]
+        p = next_p(greedy[0])
+        greedy = [*greedy[0], int(p.argmax())], greedy[1] * p.max().item()
+    (found, product), paths = hypotheses[0], []
+    for ids, p in ((found, product), greedy):
+        paths.append(f"{' · '.join(names[id] for id in ids[len(start) :])} with {p:.3f}")
+    return beams(
+        levels,
+        num_beams,
+        root=root,
+        decimals=3,
+        title=f"{num_beams} beams find a path with {product:.3f}; greedy's has {greedy[1]:.3f}",
+        alt=f"A tree from left to right, {steps} steps. The likeliest path is {paths[0]}; greedy's, {paths[1]}.",
+    )
 
 
 def beams(

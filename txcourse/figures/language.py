@@ -1,8 +1,10 @@
-"""A decoder that predicts each next token, heads that copy, and words as points in a plane."""
+"""A decoder that predicts each next token, its losses, heads that copy, and words as points in a plane."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
@@ -10,6 +12,7 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 from txcourse.figures.shapes import arrow, box
+from txlib.plots.charts import lines
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, ink, panels
 
 SIDES = (6, 0), (-6, 0), (0, 11), (0, -11), (6, 9), (6, -9), (-6, 9), (-6, -9), (6, 18), (6, -18)
@@ -53,6 +56,63 @@ def next_token(tokens: Sequence[str], *, highlight: int, leak: bool = False, tit
         for place, text in ((0.0, "it reads"), (2.65, middle), (5.3, "it is to\npredict")):
             axes.text(-0.75, place, text, ha="right", va="center", color=GRAY)
         return Picture(figure, alt)
+
+
+def falling_losses(
+    losses: Mapping[str, Sequence[float]], levels: Mapping[str, float] | None = None, *, title: str, window: int = 20
+) -> Picture:
+    """Training losses per character, smoothed, next to dashed levels to compare with.
+
+    Args:
+        losses: name of a model → its loss at each step.
+        levels: name → a loss.
+        title: what to see.
+        window: over how many steps, up to each point, the loss is a mean.
+    """
+    smooth = {name: np.convolve(curve, np.full(window, 1 / window), "valid") for name, curve in losses.items()}
+    steps = window, max(map(len, losses.values()))
+    named = ", ".join(f"{name} {curve[-1]:.2f}" for name, curve in smooth.items())
+    compared = "; ".join(f"{name} {level:.2f}" for name, level in (levels or {}).items())
+    return lines(
+        {name: (range(window, window + len(curve)), curve.tolist()) for name, curve in smooth.items()}
+        | {name: (steps, [level] * 2) for name, level in (levels or {}).items()},
+        dashed=list(levels or {}),
+        title=title,
+        xlabel="training step",
+        ylabel="loss (nats per character)",
+        alt=f"Training loss against step, mean of {window} steps. At the end: {named}."
+        + (f" Dashed lines: {compared}." if levels else ""),
+    )
+
+
+def loss_by_past(losses: Mapping[str, Sequence[float]], levels: Mapping[str, float], *, title: str) -> Picture:
+    """The loss by the number of characters that the model has seen, on a logarithmic axis; levels are dashed.
+
+    Args:
+        losses: name of a model → its loss at each position of a window. More and more positions share a point.
+        levels: name → a loss.
+        title: what to see.
+    """
+    n = len(next(iter(losses.values())))
+    edges = [edge for edge in (0, 1, 2, 3, 5, 8, 12, 16, 24, 32, 48) if edge < n] + [n]
+    means = {name: [float(np.mean(loss[a:b])) for a, b in pairwise(edges)] for name, loss in losses.items()}
+    return lines(
+        {name: (edges[1:], mean) for name, mean in means.items()}
+        | {name: ([1, n], [level] * 2) for name, level in levels.items()},
+        xscale="log",
+        dashed=list(levels),
+        title=title,
+        xlabel="characters that it has seen",
+        ylabel="loss (nats per character)",
+        alt="Loss by number of characters seen. "
+        + "; ".join(
+            f"{name}: " + ", ".join(f"{mean[edges.index(seen) - 1]:.2f} with {seen}" for seen in (1, 3, n))
+            for name, mean in means.items()
+        )
+        + ". Dashed lines: "
+        + "; ".join(f"{name} {level:.2f}" for name, level in levels.items())
+        + ".",
+    )
 
 
 def induction(tokens: Sequence[str], *, title: str, alt: str) -> Picture:

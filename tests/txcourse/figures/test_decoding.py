@@ -57,3 +57,18 @@ def test_after_a_refusal_the_other_guesses_are_thrown_away():
     assert [text.get_text() for text in picture.axes[0].texts] == ["a", "b", "x", "c", "a", "b", "c", "x"]
     first, second = ["kept", "refused", "computed", "dropped"], ["kept", "kept", "kept", "computed"]
     assert kinds_of(picture) == first + second
+
+
+def test_fewer_bits_go_to_the_right():
+    picture = figures.fewer_bits([8, 4], {"per row": [20.0, 30.0]}, 19.0, title="t")
+    (axes,) = picture.axes
+    assert axes.get_xlim()[0] > axes.get_xlim()[1]
+    assert [list(line.get_ydata()) for line in axes.lines[:2]] == [[20, 30], [19, 19]]
+    assert picture.alt.endswith("Unrounded: 19. per row: 20 with 8, 30 with 4.")
+
+
+def test_each_cached_step_computes_its_last_word():
+    (axes,) = figures.cached_steps("Alice was not", title="t").axes
+    assert [text.get_text() for text in axes.texts] == ["Alice", "Alice", "was", "Alice", "was", "not"]
+    computed = [same_color(patch.get_facecolor(), LOOKS["computed"]["facecolor"]) for patch in axes.patches]
+    assert computed == [True, False, True, False, False, True]

@@ -1,5 +1,7 @@
 """Figures of writing: each choice has its frame, each sampler its bars."""
 
+import torch
+
 from txcourse import figures
 
 
@@ -11,6 +13,34 @@ def test_choices_frame_what_was_chosen():
     assert [text.get_text()[0] for text in axes.texts if text.get_fontweight() == "bold"] == ["b", "c"]
     framed = [patch.get_linewidth() > 1 for patch in axes.patches]
     assert framed == [False, True, True, False]
+
+
+def test_draws_show_the_four_likeliest_and_the_drawn_one():
+    p = torch.tensor([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
+    (axes,) = (picture := figures.draws([(p, 5), (p, 0)], "abcdef", title="t")).axes
+    assert [text.get_text()[0] for text in axes.texts] == [*"abcdf", *"abcd"]
+    assert [text.get_text()[0] for text in axes.texts if text.get_fontweight() == "bold"] == ["f", "a"]
+    assert picture.alt.endswith("Drawn were f with 0.04, a with 0.4.")
+
+
+def test_reshaped_distributions_share_their_rows_and_count_what_is_left():
+    before = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()
+    cut = before.masked_fill(before < -1.5, -torch.inf)
+    picture = figures.reshaped(before, {"same": before, "cut": cut}, "abcd", shown=3, title="t")
+    assert [label.get_text() for label in picture.axes[0].get_yticklabels()] == ["b", "d", "c", "1 others"]
+    assert "same: 3 of them left, all others together 10%; cut: 2 of them left, all others together 0%." in picture.alt
+
+
+def test_a_beam_tree_shows_greedys_path_where_the_beams_have_left_it():
+    follow = {(): [0.4, 0.35, 0.25], (0,): [0.34, 0.33, 0.33], (1,): [0.48, 0.52, 0.0]}
+
+    def next_p(ids):
+        return torch.tensor(follow[tuple(ids[-1:])])
+
+    (axes,) = (picture := figures.beam_tree(next_p, [], "abc", root="", steps=3)).axes
+    words = {text.get_text(): text.get_color() for text in axes.texts}
+    assert words["b\n0.095"] == "white" and words["a\n0.046"] == "black"
+    assert "The likeliest path is b · b · b with 0.095; greedy's, a · a · a with 0.046." in picture.alt
 
 
 def test_candidates_draw_before_and_after_and_name_tokens_once():

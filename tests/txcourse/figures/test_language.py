@@ -24,6 +24,26 @@ def test_next_token_names_a_place_that_is_not_there(tokens, highlight):
         figures.next_token(tokens, highlight=highlight, title="", alt="")
 
 
+def test_falling_losses_are_means_up_to_each_step_next_to_dashed_levels():
+    (axes,) = (
+        picture := figures.falling_losses({"ours": [4.0, 2.0, 3.0, 1.0]}, {"pairs": 2.5}, title="t", window=2)
+    ).axes
+    curve, level = axes.lines[:2]
+    assert curve.get_xdata().tolist() == [2, 3, 4] and curve.get_ydata().tolist() == [3, 2.5, 2]
+    assert list(level.get_xdata()) == [2, 4] and level.get_linestyle() == "--"
+    assert picture.alt.endswith("At the end: ours 2.00. Dashed lines: pairs 2.50.")
+    assert figures.falling_losses({"ours": [4.0, 2.0]}, title="t", window=2).alt.endswith("ours 3.00.")
+
+
+def test_the_loss_by_past_averages_more_positions_the_further_back_they_are():
+    (axes,) = (
+        picture := figures.loss_by_past({"ours": [5.0, 4.0, 3.0, 1.0, 2.0, 2.0]}, {"pairs": 2.5}, title="t")
+    ).axes
+    assert list(axes.lines[0].get_xdata()) == [1, 2, 3, 5, 6]
+    assert list(axes.lines[0].get_ydata()) == [5, 4, 3, 1.5, 2]
+    assert "ours: 5.00 with 1, 3.00 with 3, 2.00 with 6. Dashed lines: pairs 2.50." in picture.alt
+
+
 def test_words_of_a_kind_have_its_color():
     kinds = {"numbers": {"two": (0.0, 1.0), "three": (0.5, 1.0)}, "peoples": {"orcs": (3.0, 0.0)}}
     (axes,) = figures.plane(kinds, title="kinds", alt="a plane").axes
