@@ -27,8 +27,8 @@ import torch
 import torch.nn.functional as F
 
 from txcourse import figures
-from txcourse.lesson import expect, predict, predicted, progress
-from txcourse.lesson import prove_equal, show_source
+from txcourse.lesson import expect, predict, predicted, progress, prove_equal
+from txcourse.lesson import show_source
 from txlib import generation, load_pretrained, plots
 from txlib.attention import attention, causal, full
 from txlib.data import shipped
@@ -47,8 +47,8 @@ N = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
 print(f"N = {N:,} weights in matrices, L = {L} blocks, width d = {d}, V = {V:,} tokens")
 
 # %% [markdown]
-# This is the loop of lesson 11, *predict, choose, append*, with greedy choice. At each step the model reads all tokens
-# so far to predict one:
+# This is the loop of lesson 11, *predict, choose, append*, with greedy choice. To predict one token, the model reads all
+# tokens so far:
 
 
 # %%
@@ -63,34 +63,37 @@ def write(ids, new):
 print(decode(write(encode("Alice was"), 40)))
 
 # %% [markdown]
-# But the longer the text, the longer you wait for each token. For the 1,024th token, the model computes 1,022 positions
-# that it already computed for the token before. Must it compute them again?
+# The longer the text, the longer you wait for each token. For the 1,024th, the model computes 1,022 positions that it
+# already computed for the token before. Must it compute them again?
 
 # %% [markdown]
 # ## 2 Keep the past
 #
 # ### 2.1 The past never changes
 #
-# Under a causal mask, position $i$ sees positions $0 \dots i$ only. In the first block, its key and value are made of
-# its own embedding, and its output is a mixture of values up to $i$. From that the second block makes its key and value,
-# and so on, block by block. Whatever is appended later, **the keys and values of the past stay as they are**. And what
-# does the new token need of the past? All keys are compared with its query, and all values are mixed. Old *queries*
-# have done their work.
+# Under a causal mask, position $i$ sees positions $0 \dots i$ only. In the first block, its key and value are made of its
+# own embedding, and its output is a mixture of values up to $i$. From that the second block makes its key and value, and
+# so on. Whatever is appended later, **the keys and values of the past stay as they are**.
 #
+# What does a new token need of the past? On paper, with one number for each key and value: two old tokens have the keys
+# 0 and 0 and the values 4 and 8. The new one has the query 1, the key $\ln 2$ and the value 10. Its scores are 0, 0 and
+# $\ln 2$, the softmax makes them ¼, ¼ and ½, and its output is ¼ · 4 + ¼ · 8 + ½ · 10 = 8. No old *query* was used.
+# With five tokens of four numbers each, is the newest row alone the last row of the whole matrix?
+
+# %%
+q, k, v = torch.randn(3, 5, 4)  # (n, d_k) each
+past_only = torch.ones(5, 5, dtype=torch.bool).tril()  # (query, key)
+scores = (q @ k.T / 2).masked_fill(~past_only, -torch.inf)  # (query, key); 2 is √d_k
+newest = (q[-1] @ k.T / 2).softmax(dim=-1) @ v  # (d_k,): one query, all keys and values
+prove_equal(newest, (scores.softmax(dim=-1) @ v)[-1], what="The newest row and the last one")
+
+# %% [markdown]
 # So keep the keys and values of each block, in a **key–value cache**, and compute everything else for the new token
 # only. To write five tokens after a prompt of one, the loop of section 1 computes $1 + 2 + 3 + 4 + 5 = 15$ positions.
 # With the cache it computes 5, the blue ones:
 
 # %% jupyter={"source_hidden": true}
-line = "Alice was not a bit".split()
-figures.token_grid(
-    {f"step {i + 1}": [(word, "computed" if j == i else "reused") for j, word in enumerate(line[: i + 1])]
-     for i in range(5)},
-    {"computed": "computed in this step", "reused": "keys and values read from the cache"},
-    title="With a cache, each step computes one position",
-    alt="A staircase of five rows, one for each step, with the tokens Alice, was, not, a, bit. In each row the last "
-    "token is blue, computed in this step, and all tokens before it are gray, read from the cache.",
-)
+figures.cached_steps("Alice was not a bit", title="With a cache, each step computes one position")
 
 # %% [markdown]
 # ### 2.2 The cache in code
@@ -117,9 +120,9 @@ def mix(layer, q, k, v, allowed):
 
 # %% [markdown]
 # Two details matter. A new token is rotated by *its* position, which is the number of tokens in the cache, not 0. And
-# where several new tokens come at once, as in the prompt, the causal mask must be shifted: row $i$ is position past +
-# $i$. The library's masks are rules; `shift` moves the rule, and `dense` writes it out as a matrix. (`forget` skips the
-# first detail, for an experiment in section 2.3.)
+# where several tokens come at once, the causal mask must be shifted: with two tokens in the cache and two new ones, the
+# rows are 1 1 1 0 and 1 1 1 1. The library's masks are rules; `shift` moves the rule, and `dense` writes it out as a
+# matrix. (`forget` skips the first detail, for an experiment in section 2.3.)
 
 
 # %%
@@ -175,9 +178,8 @@ for name, mask in {"causal": causal(), "no mask": full()}.items():
 plots.heatmap(
     torch.stack(list(change.values())), title="The mask keeps the past as it was", xlabel="token", ylabel="",
     rows=list(change), columns=[tokenizer.tokenizer.id_to_token(id).replace("▁", "␣") for id in ids],
-    alt="A table of relative changes, rows: four blocks with the causal mask and four without, "
-    "columns: tokens. With the causal mask only the last three columns are not 0. Without it "
-    "the keys of all tokens move from block 1 on.",
+    alt="Changes of keys by block and token. With the causal mask only the last three tokens' keys move; without it all do, "
+    "from block 1 on.",
 )
 
 # %% [markdown]
@@ -224,8 +226,8 @@ print(f"without the offset:\n{decode(write_cached(rabbit, forget=True))}")
 #
 # Is the cache worth its memory? Count multiplications and additions. Each weight in a matrix costs 2 operations per
 # position (lesson 06), so the five tokens of section 2.1 cost $2N \cdot 15$ without the cache and $2N \cdot 5$ with it.
-# Attention adds $4d$ for each query and key in each of $L$ layers: $2d$ for the score, $2d$ for the mixing. For $n$
-# tokens after a prompt of one:
+# Attention adds $4d$ for each query and key in each of $L$ layers: $2d$ for the score, $2d$ for the mixing. The pairs of
+# query and key are $1 + 4 + 9 + 16 + 25 = 55$ without the cache, $1 + 2 + 3 + 4 + 5 = 15$ with it. For $n$ tokens:
 #
 # $$\text{without: } \sum_{i=1}^{n}\left(2Ni + 4dLi^2\right) \approx Nn^2 + \tfrac43 dLn^3
 # \qquad\qquad \text{with: } \sum_{i=1}^{n}\left(2N + 4dLi\right) \approx 2Nn + 2dLn^2$$
@@ -258,9 +260,9 @@ for length in (128, 1024):  # past 128 it has learned nothing, but it computes
 expect("Times faster with the cache, at 1,024 tokens", full_ms / cached_ms, 4, 500)
 
 # %% [markdown]
-# It is faster, but not by as much as the count says: one token alone waits for something else than
-# arithmetic (section 5). And nothing is free. The cache holds a key and a value for each layer, each KV head and each of the $n$ positions. Ours
-# has 4 layers with 2 KV heads of width 32, so one token leaves $2 \cdot 4 \cdot 2 \cdot 32 = 512$ numbers behind:
+# It is faster, but not by as much as the count says: a single token waits for something other than arithmetic (section
+# 5). And nothing is free. The cache holds a key and a value for each layer, each KV head and each of the $n$ positions.
+# Ours has 4 layers with 2 KV heads of width 32, so one token leaves $2 \cdot 4 \cdot 2 \cdot 32 = 512$ numbers behind:
 #
 # $$\text{bytes} = 2 \cdot L \cdot h_\text{kv} \cdot d_k \cdot n \cdot \text{bytes per number}$$
 
@@ -278,8 +280,7 @@ held = sum(k.nbytes + v.nbytes for k, v in cache.values())
 print(f"100 tokens: {held:,} bytes; formula {cache_bytes(model.config, 100, 4):,}")
 
 # %% [markdown]
-# And large models? Their sizes are in the library. One text, as long as each model's context, and the weights in half
-# precision:
+# And large models? Take one text as long as each model's context, in half precision:
 
 # %%
 from txlib.models.sizes import GPT2, GPT3, LLAMA, MIXTRAL, count_parameters
@@ -293,16 +294,16 @@ for label, config in GIANTS.items():
           f"{cache_bytes(config, n) / 2**30:12.2f}{weights / 2**30:9.1f}")
 
 # %% [markdown]
-# For Llama 7B, the cache of thirteen texts of full length is as large as the model. That limits how many users a GPU
-# can serve at once. Mixtral has as many layers as Llama 7B and heads of the same width, but 8 KV heads instead of 32,
-# so a quarter of the cache per token: that is what grouped queries are for (lesson 16).
+# For Llama 7B, the cache of thirteen texts of full length is as large as the model: that limits how many users a GPU can
+# serve at once. Mixtral has 8 KV heads per layer instead of 32, all else equal, so a quarter of the cache per token:
+# that is what grouped queries are for (lesson 16).
 
 # %% [markdown]
 # ## 4 Several prompts at once
 #
 # A server writes for many users. Their prompts have different lengths, but a batch is a rectangle, so the short ones
-# are padded. On which side? In lesson 08 the padding was on the right. Here the model goes on at the *end* of the
-# prompt. Where does the next token land?
+# are padded. On which side? In lesson 08 it was the right one. Here the model goes on at the *end* of the prompt. Where
+# does the next token land?
 
 # %% jupyter={"source_hidden": true}
 figures.padding_sides(
@@ -312,9 +313,8 @@ figures.padding_sides(
 )
 
 # %% [markdown]
-# Try both sides, and compare each prompt's next-token distribution with what it is when alone. Between two
-# distributions we count the probability that is in the wrong place, half the sum of all differences: for (0.5, 0.3,
-# 0.2) and (0.4, 0.4, 0.2) it is 0.1.
+# Try both sides, and compare each prompt's next-token distribution with what it is when alone. We count the probability
+# that is in the wrong place, half the sum of all differences: for (0.5, 0.3, 0.2) and (0.4, 0.4, 0.2) it is 0.1.
 
 # %%
 rows = [encode("The"), encode("Alice was beginning to"),
@@ -329,10 +329,6 @@ mask = torch.tensor([[0] * gap + [1] * (longest - gap) for gap in gaps])  # (bat
 @torch.no_grad()
 def next_tokens(ids, mask=None):  # (batch, n) each
     return model(ids, mask).logits[:, -1].softmax(dim=-1)  # (batch, vocab)
-
-
-def misplaced(p, q):  # (..., vocab) each
-    return (p - q).abs().sum(dim=-1) / 2  # (...,)
 
 
 # %% [markdown]
@@ -354,22 +350,21 @@ batches = {"padded right, last column": next_tokens(right),
            "padded left, with the mask": next_tokens(left, mask)}
 print("probability in the wrong place, for each prompt:")
 for name, p in batches.items():
-    print(f"{name:28}", *(f"{x:6.1%}" for x in misplaced(p, alone)))
+    misplaced = (p - alone).abs().sum(dim=-1) / 2  # (batch,)
+    print(f"{name:28}", *(f"{x:6.1%}" for x in misplaced))
 predicted("padding-side", "only padded left with a mask")
 
 # %% [markdown]
-# On the right, the last column is padding, and the model continues *that*. You could read the last *real* token
-# instead. But then the new token lands after the padding, as in the figure: too far away from its prompt, even if the
-# padding is masked.
+# On the right, the last column is padding, and the model continues *that*. Reading the last *real* token instead does
+# not help for long: the new token lands after the padding, too far away from its prompt, even if the padding is masked.
 #
 # So pad on the left, with a mask. With rotary positions that is all, because they only know distances. With *learned*
 # positions (GPT-2), the first real token must also be position 0, so positions are counted with
 # `(mask.cumsum(dim=1) - 1).clamp(min=0)`: for the mask 0 0 1 1 1 they are 0 0 0 1 2.
 #
-# **What servers do.** Texts end at different steps. With **continuous batching** (*Orca*, Yu et al. 2022), a new text
-# takes over a row of the batch as soon as one ends. Nor do servers reserve room for the longest possible text: **paged
-# attention** (Kwon et al. 2023) cuts the cache into blocks of 16 tokens, which may lie anywhere in memory. Texts with the
-# same beginning can share blocks. [Lesson 44](44_serving.ipynb) builds such a server.
+# **What servers do.** With **continuous batching** (*Orca*, Yu et al. 2022), a new text takes over a row of the batch as
+# soon as one ends. **Paged attention** (Kwon et al. 2023) cuts the cache into blocks of 16 tokens, which may lie anywhere
+# in memory, instead of reserving room for the longest possible text. [Lesson 44](44_serving.ipynb) builds such a server.
 
 # %% [markdown]
 # ## 5 What a token waits for
@@ -400,8 +395,8 @@ del array
 # computes 312 TFLOP/s in 16 bits and reads 2.04 TB/s (its data sheet): 153 operations per byte. In 16 bits the intensity
 # is $B$, so below about 150 texts it waits.
 #
-# Check it with the clock. Our small model fits into the processor's own memory, so it would prove nothing. Take the
-# twelve blocks of GPT-2 small, with random weights.
+# Check it with the clock. Our small model fits into the processor's own memory, so take the twelve blocks of GPT-2
+# small, with random weights.
 
 # %% tags=["nbval-ignore-output"]
 from txlib.layers import BlockConfig
@@ -430,8 +425,7 @@ plots.lines(
     xscale="log", yscale="log", marker="o", dashed=["at best"],
     title="Together, 32 texts are written several times as fast as one",
     xlabel="texts in the batch, B", ylabel="tokens per second, together",
-    alt="Tokens per second against the batch size, both logarithmic. The dashed limit rises in proportion to the batch, "
-    "then becomes level where arithmetic takes longer than reading. The measured line rises, from "
+    alt="The dashed limit rises in proportion to the batch, then becomes level. The measured line rises from "
     f"{1000 / took[1]:.0f} tokens per second with one text to {32000 / took[32]:.0f} with 32.",
 )
 
@@ -439,9 +433,8 @@ plots.lines(
 # The dashed line is called a **roofline**: sloping where memory is the limit, level where arithmetic is. On the slope,
 # more texts should cost nothing. Measured, they do cost time, but much less than separate steps would.
 #
-# This makes a *server* fast, but not *your* text: one token still takes one reading of all weights. (And each text has
-# its own cache to be read; at long contexts that limits the batch.) For a single text there are two levers: make the
-# weights smaller, or get more than one token out of each reading.
+# This makes a *server* fast, but not *your* text: one token still takes one reading of all weights. For a single text
+# there are two levers: make the weights smaller, or get more than one token out of each reading.
 
 # %% [markdown]
 # ## 6 Fewer bits
@@ -471,7 +464,7 @@ for largest in (-1.27, -127.0):
 
 # %% [markdown]
 # Now round the whole model, and measure its *predictions*: the perplexity on 100 tokens of Carroll. (It was trained on
-# this very author, so it is low. Only the differences matter here.) With fewer and fewer bits, where does it break?
+# them, so only the differences matter.) With fewer and fewer bits, where does it break?
 
 
 # %%
@@ -506,17 +499,10 @@ print(f"32 bits: {exact:.1f}; 8 bits: {per_row[0]:.1f} per row, {per_matrix[0]:.
 # The figure goes from 8 bits down to 3:
 
 # %% jupyter={"source_hidden": true}
-picture = plots.lines(
-    {"one scale per matrix": (widths, per_matrix), "one scale per row": (widths, per_row),
-     "32 bits": ([8, 3], [exact] * 2)},
-    yscale="log", marker="o", dashed=["32 bits"], xlabel="bits per weight", ylabel="perplexity",
+figures.fewer_bits(
+    widths, {"one scale per matrix": per_matrix, "one scale per row": per_row}, exact,
     title="On these 100 tokens, eight bits cost nothing and four little",
-    alt="Perplexity against the bits per weight, from 8 to 3. With 8 to 5 bits both lines lie close to the dashed line of "
-    f"the unrounded model; with 4, one scale per row has {per_row[4]:.0f}, one per matrix {per_matrix[4]:.0f}; "
-    f"with 3, {per_row[5]:.0f} and {per_matrix[5]:.0f}.",
 )
-picture.axes[0].invert_xaxis()
-picture
 
 # %% [markdown]
 # With one scale for all, four bits hurt, and three break it; with one per row, even three only hurt. Is it faster? Not
@@ -527,8 +513,8 @@ picture
 # %% [markdown]
 # ## 7 Speculative decoding
 #
-# The other lever: more than one token for each reading of the weights. Several *texts* share a reading. Several
-# *positions* of one text share it as well. How much longer does a call with five of them take?
+# The other lever is more than one token for each reading of the weights. Several *texts* share a reading, and so do
+# several *positions* of one text. How much longer does a call with five of them take?
 
 # %% tags=["nbval-ignore-output"]
 ids = torch.zeros(1, 5, dtype=torch.long)  # (1, new)
@@ -537,9 +523,9 @@ with torch.no_grad():
 expect("Five tokens in one call, against one", five / one, 0.8, 3)
 
 # %% [markdown]
-# Far less than five times as long. But we do not have the next five tokens. So *guess* them with something cheap, the
-# **draft**. Then call the model once with all guesses. It says what it would have predicted at each, so we can keep
-# those before the first bad one (Leviathan et al. 2023; Chen et al. 2023).
+# Far less than five times as long. But we do not have the next tokens. So *guess* them with something cheap, the
+# **draft**, and call the model once with all guesses. It says what it would have predicted at each, so we can keep those
+# before the first bad one (Leviathan et al. 2023; Chen et al. 2023).
 #
 # ### 7.1 The rule
 #
@@ -590,14 +576,13 @@ for label, drawn in results.items():
 print(f"{'the model, p':23}", p.numpy())
 
 # %% [markdown]
-# Drawing from $p$ after a refusal is natural, but wrong: what was kept has already filled part of $p$. Only the third
-# rule gives $p$, to within 0.002, which is the noise of 100,000 draws.
+# Drawing from $p$ after a refusal is wrong: what was kept has already filled part of $p$. Only the third rule gives $p$,
+# to within 0.002, which is the noise of 100,000 draws.
 #
 # ### 7.2 A draft that costs nothing
 #
-# A smaller model with the same tokens could guess, or the model's own first layers. The cheapest draft that is any good
-# is a table of bigrams (lesson 10). Let the model write a few hundred texts, and count which token follows which
-# (`index_put_` adds 1 for each pair).
+# A smaller model with the same tokens could guess. The cheapest draft that is any good is a table of bigrams (lesson 10).
+# Let the model write a few hundred texts, and count which token follows which.
 
 
 # %%
@@ -610,13 +595,13 @@ def write_many(prompt, count, new, seed):
 bigrams = torch.zeros(V, V)  # (token, next)
 for seed, start in enumerate(["Alice", "The", "“", "It was", "She", "Sylvie"]):
     texts = write_many(start, 64, 100, seed)  # (text, length)
-    pair = texts[:, :-1].flatten(), texts[:, 1:].flatten()
-    bigrams.index_put_(pair, torch.tensor(1.0), accumulate=True)
+    pairs = V * texts[:, :-1] + texts[:, 1:]  # one number for each pair, as in lesson 10
+    bigrams += pairs.flatten().bincount(minlength=V * V).view(V, V)
 
 # %% [markdown]
-# The table must also answer after tokens that it has never seen, so add a little of how often each token occurs at all.
-# Then $\alpha$: how large is $\sum_x \min(p(x), q(x))$ on average, on texts that were not counted? The table knows one
-# token of the past, the model all of them.
+# The table must also answer after tokens that it has never seen. So add five counts, divided by how often each token
+# occurs at all: after a token that was seen five times, they make up half. Then $\alpha$: how large is
+# $\sum_x \min(p(x), q(x))$ on average, on texts that were not counted?
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -648,8 +633,8 @@ predicted("bigram-draft", "about two in five", "Much of language is that local."
 #
 # ### 7.3 One call by hand
 #
-# Now guess four tokens, one after the other. `to_p` turns logits into probabilities: here a softmax, which may follow a
-# filter of lesson 11.
+# Now guess four tokens, one after the other. `to_p` turns logits into probabilities: here a softmax, in section 7.4 a
+# greedy choice.
 
 
 # %%
@@ -713,8 +698,10 @@ figures.checked_guesses(
 # %% [markdown]
 # ### 7.4 The loop
 #
-# The loop drafts, calls the model with the cache of section 2, and checks, again and again. Refused guesses must leave the
-# cache: it is cut to what was kept.
+# The loop drafts, calls the model with the cache of section 2, and checks, again and again. On paper: the text has 10
+# tokens, and all but the newest are in the cache, 9. With four guesses, the model reads 5 tokens, the newest and the
+# guesses, and the cache grows to 14. Two guesses are kept, and one token is drawn: the text has 13 tokens, so the cache
+# is cut to 12. What was refused has left it.
 
 
 # %%
@@ -752,9 +739,9 @@ for prompt in ("Alice was", "The White Rabbit", "“I don’t know,” said"):
     print(f"{prompt + ' …':24} the same 60 tokens: {same}; {calls} calls instead of 60")
 
 # %% [markdown]
-# With sampling the *distribution* is the same, by section 7.1: guess by guess, the loop applies the rule tested there.
+# With sampling the *distribution* is the same: guess by guess, the loop applies the rule that section 7.1 has tested.
 #
-# ### 7.5 How many tokens per call?
+# ### 7.5 How many tokens per call? (second reading)
 #
 # Suppose each guess is kept with probability $\alpha = ½$. The first of two guesses is kept with ½, the second with ¼,
 # since both must pass, and one token always comes from the model itself: 1 + ½ + ¼ = 1.75 tokens per call. In general,
@@ -782,27 +769,23 @@ for label, draft in {"bigrams": by_bigrams, "itself in 4 bits": by_four_bits}.it
 # It does, to within a few tenths of a token. With bigrams, more than about four guesses are wasted, since
 # $1/(1-\alpha) = 1.7$ is the limit; with the better draft it is about 10.
 #
-# But a better draft costs more. If each guess
-# takes the fraction $c$ of a call, and a call with guesses takes no longer than one without, divide by $\gamma c + 1$
-# (Leviathan et al., theorem 3.8). Where bytes decide, 4 bits cost $c = 1/8$: with eight guesses, 6 tokens for two
-# calls' time, about three times as fast. Without a kernel $c = 1$: with four guesses, 4 tokens for five calls' time,
-# slower than without a draft. *Tokens per call* is a property of draft and model; *tokens per second* is also one of
-# the machine.
+# But a better draft costs more. If each guess takes the fraction $c$ of a call, and a call with guesses takes no longer
+# than one without, divide by $\gamma c + 1$ (Leviathan et al., theorem 3.8). Where bytes decide, 4 bits cost $c = 1/8$:
+# with eight guesses, 6 tokens for two calls' time, about three times as fast. Without a kernel $c = 1$: with four
+# guesses, 4 tokens for five calls' time, slower than without a draft. *Tokens per call* is a property of draft and
+# model; *tokens per second* is also one of the machine.
 #
 # ### 7.6 The library
 #
-# `txlib.generation` has all of this: `stream` keeps the cache and pads on the left, `speculate` guesses ahead. Does it
+# `txlib.generation` has all of this: `generate` keeps the cache and pads on the left, `speculate` guesses ahead. Does it
 # write what ours writes? Below the answers is the end of its `accept`, which is our `checked`.
 
 # %%
-separately = [generation.generate(model, [row], max_new_tokens=20)[0] for row in rows]
-together = generation.generate(model, rows, max_new_tokens=20)
-print("together as alone:          ", together == separately)
-[text] = generation.generate(model, [rabbit], max_new_tokens=25)
-print("the same as our cached loop:", rabbit + text == write_cached(rabbit))
+[text, *_] = generation.generate(model, [rabbit, *rows], max_new_tokens=25)
+print("in a batch, as our cached loop:", rabbit + text == write_cached(rabbit))
 theirs = generation.speculate(model, by_bigrams, rabbit, max_new_tokens=25)
 _, calls = speculate(rabbit, by_bigrams, 25, to_p=greedy)
-print("the same with guesses:      ", theirs.tokens == text, theirs.calls == calls)
+print("with guesses, as our loop:     ", theirs.tokens == text, theirs.calls == calls)
 show_source(generation.accept, last=7)
 
 # %% [markdown]
@@ -810,22 +793,7 @@ show_source(generation.accept, last=7)
 #
 # Decide first, then open an answer.
 #
-# **1. Why is there no cache of queries?**
-#
-# <details><summary>A. Queries change when a token is appended</summary>
-#
-# They do not: what holds for the keys and values of the past holds for its queries as well.
-# </details>
-# <details><summary>B. Old queries are never needed again</summary>
-#
-# Right. A query makes its own position's output, and that has been made.
-# </details>
-# <details><summary>C. It would take too much memory</summary>
-#
-# It would. But even if it were free, nothing would read it.
-# </details>
-#
-# **2. A model has 40 layers, 8 KV heads of 128, and numbers of 2 bytes. How large is the cache of one text of 8,192
+# **1. A model has 40 layers, 8 KV heads of 128, and numbers of 2 bytes. How large is the cache of one text of 8,192
 # tokens?**
 #
 # <details><summary>A. 1.25 GiB</summary>
@@ -841,7 +809,7 @@ show_source(generation.accept, last=7)
 # Queries are not kept. Only KV heads count.
 # </details>
 #
-# **3. A model writes one text at 20 tokens per second, limited by memory. You replace the processor by one that
+# **2. A model writes one text at 20 tokens per second, limited by memory. You replace the processor by one that
 # computes twice as fast, with the same memory. What happens?**
 #
 # <details><summary>A. 40 tokens per second</summary>
@@ -858,7 +826,7 @@ show_source(generation.accept, last=7)
 # For one text, yes. But a batch of many texts reads the weights only once, and then arithmetic counts.
 # </details>
 #
-# **4. A draft always guesses the token that the *model* finds likeliest, with $q = 1$ for it. You sample at T = 1. The
+# **3. A draft always guesses the token that the *model* finds likeliest, with $q = 1$ for it. You sample at T = 1. The
 # model gives it 0.6. How often is the guess kept, and are the texts still right?**
 #
 # <details><summary>A. Always kept; the texts become greedier</summary>
@@ -889,9 +857,8 @@ show_source(generation.accept, last=7)
 # (memory against arithmetic). Leviathan et al. 2023, *Fast Inference from Transformers via Speculative Decoding*,
 # [arXiv:2211.17192](https://arxiv.org/abs/2211.17192), sections 2 and 3. Chen et al. 2023, *Accelerating Large Language
 # Model Decoding with Speculative Sampling*, [arXiv:2302.01318](https://arxiv.org/abs/2302.01318). Dettmers et al. 2022,
-# *LLM.int8()*, [arXiv:2208.07339](https://arxiv.org/abs/2208.07339), sections 2 and 3. Pope et al. 2022, *Efficiently
-# Scaling Transformer Inference*, [arXiv:2211.05102](https://arxiv.org/abs/2211.05102), section 2. Kwon et al. 2023,
-# *Efficient Memory Management for Large Language Model Serving with PagedAttention*,
+# *LLM.int8()*, [arXiv:2208.07339](https://arxiv.org/abs/2208.07339), sections 2 and 3. Kwon et al. 2023, *Efficient
+# Memory Management for Large Language Model Serving with PagedAttention*,
 # [arXiv:2309.06180](https://arxiv.org/abs/2309.06180), section 4.
 #
 # **Do** the exercise [13_decoding](../exercises/exercise_13_decoding.ipynb). Then go on to [14 BERT](14_bert.ipynb).

@@ -185,17 +185,15 @@ def beam_tree(
         grown.sort(key=lambda beam: -beam[2])
         kept = [beam for beam in grown if beam[0] < num_beams][:num_beams]
         hypotheses = [(ids, p) for _, ids, p in kept + [beam for beam in grown if beam not in kept]]
-        p = next_p(greedy[0])
-        greedy = [*greedy[0], int(p.argmax())], greedy[1] * p.max().item()
-    (found, product), paths = hypotheses[0], []
-    for ids, p in ((found, product), greedy):
-        paths.append(f"{' · '.join(names[id] for id in ids[len(start) :])} with {p:.3f}")
+        likely = next_p(greedy[0])  # (vocab,)
+        greedy = [*greedy[0], int(likely.argmax())], greedy[1] * likely.max().item()
+    paths = [f"{' · '.join(names[id] for id in ids[len(start) :])} with {p:.3f}" for ids, p in (hypotheses[0], greedy)]
     return beams(
         levels,
         num_beams,
         root=root,
         decimals=3,
-        title=f"{num_beams} beams find a path with {product:.3f}; greedy's has {greedy[1]:.3f}",
+        title=f"{num_beams} beams find a path with {hypotheses[0][1]:.3f}; greedy's has {greedy[1]:.3f}",
         alt=f"A tree from left to right, {steps} steps. The likeliest path is {paths[0]}; greedy's, {paths[1]}.",
     )
 

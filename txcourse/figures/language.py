@@ -187,7 +187,7 @@ def picked_rows(
     one_hot = [[int(column == token_id) for column in range(len(table))] for token_id in ids]
     products = [table[token_id] for token_id in ids]
     token_labels = [f"{token}, id {token_id}" for token, token_id in zip(tokens, ids, strict=True)]
-    matrices = (
+    matrices: Sequence[tuple[str, Sequence[Sequence[int]], Sequence[int], Sequence[str]]] = (
         ("one-hot", one_hot, ids, token_labels),
         ("table E", table, range(len(table)), [f"row {row}" for row in range(len(table))]),
         ("vectors x", products, ids, [""] * len(ids)),
