@@ -50,19 +50,8 @@ from txlib.layers import BlockConfig
 
 # %% jupyter={"source_hidden": true}
 figures.encoder_decoder(
-    source="c a b b e d <eos>",
-    shifted="<bos> d e b b a c",
-    target="d e b b a c <eos>",
-    title="The encoder reads; the decoder writes, and looks up the memory",
-    alt="Two towers, read from the bottom. Left, the encoder: the source's embedding plus positions, "
-    "then N blocks of self-attention and feed-forward. Right, the decoder: the shifted target's "
-    "embedding plus positions, then N blocks of causal self-attention, cross-attention and feed-"
-    "forward, then the transposed embedding and a softmax, which give the target. Each sub-layer "
-    "branches off a thick line, is added to it again, and a norm follows. From the top of the "
-    "encoder's stack the memory goes to the keys and values of each cross-attention; its queries "
-    "come from the decoder. At the side, one sub-layer twice: post-norm has the norm on the line,"
-    " after the addition; pre-norm has it on the branch, before the sub-layer.",
-)
+    source="c a b b e d <eos>", shifted="<bos> d e b b a c", target="d e b b a c <eos>",
+    title="The encoder reads; the decoder writes, and looks up the memory")
 
 # %% [markdown]
 # This is the paper's figure 1, with the residual stream of lesson 06 as the thick line. What leaves the *top* of the

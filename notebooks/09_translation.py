@@ -15,11 +15,11 @@
 # %% [markdown]
 # ## 1 From letters to sentences
 #
-# Lesson 08's Transformer reverses strings without a mistake. Now it is to translate *Die Menschen haben die Orks
-# angegriffen!*, word by word *The humans have the orcs attacked!* Three trained translators are bundled with the
+# Lesson 08's Transformer reverses strings without a mistake. Can it translate *Die Menschen haben die Orks
+# angegriffen!*, word by word *The humans have the orcs attacked!*? Three trained translators are bundled with the
 # course. Let all of them try.
 
-# %%
+# %% tags=["recorded"]
 import json
 import math
 import random
@@ -54,14 +54,14 @@ for name, folder in bundled.items():
 # right, but the verb wrong. The Transformer makes no mistake. (It is also three times as large, and was trained more
 # than ten times as long. Section 6 has a fair contest.)
 #
-# This lesson trains such a Transformer, and measures how good it is. Real sentences add three difficulties to lesson
-# 08: tens of thousands of words, few examples of each, and no single right answer. What changes most is not the model
-# but everything around it.
+# This lesson trains such a Transformer, and measures how good it is. Real sentences add three difficulties: tens of
+# thousands of words, few examples of each, and no single right answer. The model hardly changes; everything around it
+# does.
 #
 # The sentences come from free computer games, each in German and in English. We train on the short ones, which a model
 # learns fastest.
 
-# %%
+# %% tags=["recorded"]
 everything = data.translation("games")  # split into train, validation and test
 short = data.translation("games", max_words=8)  # those with at most 8 English words
 print(f"{len(everything.train):,} training pairs, {len(short.train):,} of them short")
@@ -72,7 +72,7 @@ for source, target in random.Random(0).sample(short.test, 4):
 # Lesson 01's byte-pair encoding cuts words into pieces; `▁` is the space before a word. One vocabulary serves both
 # languages, so that names and common pieces are shared.
 
-# %%
+# %% tags=["recorded"]
 pairs = everything.train
 vocabulary = Tokenizer.train([side for pair in pairs for side in pair], size=4000)
 PAD, BOS, EOS = vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id
@@ -82,11 +82,11 @@ encoded = list(zip(*sides, strict=True))  # (source ids, target ids) of each pai
 
 # %% [markdown]
 # The model is lesson 08's, from the library: $d = 192$ with 4 heads, three blocks in each stack, and some choices that
-# are newer than the paper. You know pre-norm (lesson 06) and rotary positions (lesson 05; `rotary_half` is the layout
-# in halves). There are no biases, and dropout is back. The other two options are explained where you meet their
-# effects: `zero_output` in section 2.4, `qk_norm` in section 6.
+# are newer than the paper. You know pre-norm (lesson 06) and rotary positions (lesson 05; `rotary_half` pairs
+# entries across the halves). There are no biases, and dropout is back. The other two options are explained where they
+# matter: `zero_output` in section 2.4, `qk_norm` in section 6.
 
-# %%
+# %% tags=["recorded"]
 config = BlockConfig.of_sizes(
     d_model=192, heads=4, d_ff=768, bias=False, dropout=0.25, qk_norm="layer",
     position="rotary_half", zero_output=True,
@@ -109,11 +109,12 @@ print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
 #
 # $$q(k) = (1 - \epsilon)\,[k = y] + \frac{\epsilon}{V} \qquad\qquad \text{loss} = -\sum_k q(k) \log p(k)$$
 #
-# ($[k = y]$ is 1 for the right token and 0 for all others.) Why smooth? Plain cross-entropy rewards a larger logit of
-# the right token without end. With smoothing there is a best logit, and beyond it the loss rises.
+# ($[k = y]$ is 1 for the right token and 0 for all others. Torch's cross-entropy has an option for it, which checks
+# ours.) Why smooth? Plain cross-entropy rewards a larger logit of the right token without end. With smoothing there is
+# a best logit, and beyond it the loss rises.
 
 
-# %%
+# %% tags=["recorded"]
 def smoothed_loss(logits, labels, smoothing=0.1):  # (batch, target, vocab), …
     counted = labels != -100  # (batch, target): padding is not counted
     log_p = logits[counted].log_softmax(dim=-1)  # (counted, vocab)
@@ -122,10 +123,6 @@ def smoothed_loss(logits, labels, smoothing=0.1):  # (batch, target, vocab), …
     return -loss.mean()
 
 
-# %% [markdown]
-# Torch's cross-entropy has an option for it. Is it the same?
-
-# %%
 torch.manual_seed(0)
 example = data.collate(encoded[:2], BOS, EOS, PAD)
 labels = example.labels  # (batch, target)
@@ -140,15 +137,7 @@ prove_equal(smoothed_loss(logits, labels), theirs, what="Ours and torch's loss")
 # others 0, and let it grow:
 
 # %% jupyter={"source_hidden": true}
-V, lead = len(vocabulary), torch.linspace(0, 20, 81)  # (81,): the right token's logit
-total = (lead.exp() + V - 1).log()  # (81,)
-plots.lines(
-    {f"ε = {e:g}": (lead.tolist(), (total - (1 - e + e / V) * lead).tolist()) for e in (0, 0.1)},
-    title="With label smoothing, being too sure costs",
-    xlabel="logit of the right token above all others", ylabel="loss (nats)",
-    alt="Loss against the right token's logit. Without smoothing it falls to 0 and stays. With "
-    "smoothing it has its lowest point near a logit of 10, and rises beyond.",
-)
+figures.label_smoothing(len(vocabulary))
 
 # %% [markdown]
 # Even a model that knew every next token could not get below 1.2.
@@ -165,7 +154,7 @@ plots.lines(
 # straight line down to 0 is usual.
 
 
-# %%
+# %% tags=["recorded"]
 def noam(step, d_model, warmup=4000):
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
@@ -179,17 +168,8 @@ def up_and_down(step, steps, warmup):
 # 512):
 
 # %% jupyter={"source_hidden": true}
-steps = range(50, 20001, 50)
-plots.lines(
-    {
-        "the paper's": (steps, [noam(t, 512) / noam(4000, 512) for t in steps]),
-        "up and down": (steps, [up_and_down(t, 20000, 800) for t in steps]),
-    },
-    title="The paper's rate falls forever; the other reaches 0", xlabel="step",
-    ylabel="learning rate / its peak",
-    alt="Two curves that rise to 1. The paper's peaks at step 4000 and falls with one over the root. "
-    "The other peaks at step 800 and falls in a straight line to 0 at step 20,000.",
-)
+figures.schedules({"the paper's": lambda step: noam(step, d_model=512),
+                   "up and down": lambda step: up_and_down(step, 20_000, 800)})
 
 # %% [markdown]
 # ### 2.3 Batches by length
@@ -197,7 +177,7 @@ plots.lines(
 # Padding is computed like everything else, and thrown away. So sentences of similar length should share a batch, and a
 # batch should have a budget of *tokens*, not of sentences. How much padding does that save?
 
-# %%
+# %% tags=["recorded"]
 def batch_of(group):
     return data.collate([encoded[index] for index in group], BOS, EOS, PAD)
 
@@ -220,7 +200,7 @@ for name, groups in {"as they come": as_they_come, "by length": by_length}.items
 # One step: predict, measure, differentiate, clip, update. (`collate` has shifted the target right.)
 
 
-# %%
+# %% tags=["recorded"]
 def learn(model, optimizer, batch, rate):
     inputs = batch.input_ids, batch.attention_mask, batch.decoder_input_ids
     loss = smoothed_loss(model(*inputs).logits, batch.labels)
@@ -235,7 +215,7 @@ def learn(model, optimizer, batch, rate):
 # %% [markdown]
 # And the loop. The rate rises for a tenth of the steps:
 
-# %%
+# %% tags=["recorded"]
 from txlib.devices import default_device
 
 device = default_device()
@@ -256,27 +236,16 @@ def train(model, groups):
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
 losses = train(model, data.batches_by_length(lengths, 1000, seed=0)[:80])
-curve = torch.tensor(losses).unfold(0, 10, 1).mean(dim=-1).tolist()  # of ten steps
-expect("Loss at the end", curve[-1], 4.7, 6.3)
+for start in (0, 10, 20, 40, 70):
+    mean = sum(losses[start : start + 10]) / 10
+    print(f"steps {start + 1}–{start + 10}: loss {mean:.1f}")
+expect("Loss at the end", sum(losses[-10:]) / 10, 4.7, 6.3)
 
 # %% [markdown]
-# The loss falls fast, then slowly:
-
-# %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-plots.lines(
-    {"training": (range(10, 10 + len(curve)), curve),
-     "blind guessing": ((10, 9 + len(curve)), [math.log(4000)] * 2)},
-    title="It begins worse than blind guessing", xlabel="training step",
-    ylabel="loss (nats), mean of 10",
-    alt=f"The loss begins at {curve[0]:.1f}, falls steeply, to {curve[20]:.1f} after 30 steps, and then slowly, to "
-    f"{curve[-1]:.1f}. A level line at 8.3 is the cost of blind guessing.",
-)
-
-# %% [markdown]
-# Does the start surprise you? Guessing blindly among 4,000 tokens costs $\log 4000 = 8.3$, and this is worse. It is what
-# lesson 08 met: a new model bets on the token that it has just read. `zero_output` makes that bet as large as it can be:
-# the last matrix of each sub-layer starts at 0, so at first each block only passes its input on. The decoder hands out
-# the vector of the token just read, and of all rows of the embedding that token's own row fits it best. It takes about
+# Does the start surprise you? Guessing blindly among 4,000 tokens costs $\log 4000 = 8.3$, and this is worse. Lesson 08
+# met the same: a new model bets on the token that it has just read. `zero_output` makes that bet as large as it can be.
+# The last matrix of each sub-layer starts at 0, so at first each block only passes its input on. What comes out of the
+# decoder is the vector of the token just read, and that token's own row of the embedding fits it best. It takes about
 # 30 steps to unlearn this.
 #
 # ## 3 How good is it?
@@ -287,7 +256,7 @@ plots.lines(
 # `beam_search` does the same with `num_beams=1` (section 4 builds it, and explains the other options).
 
 
-# %%
+# %% tags=["recorded"]
 def translate(model, sentences, beams=1, power=0.6):
     sources = [(source, []) for source in vocabulary.encode_batch(sentences)]
     batch = data.collate(sources, BOS, EOS, PAD).to(device)
@@ -310,8 +279,8 @@ for index in shown:
     print(f"{german[index]}\n    human: {english[index]}\n    model: {first[index]}")
 
 # %% [markdown]
-# It has learned how English sentences in these games begin and end. In between it stammers, and hardly anything but the
-# last mark seems to come from the source.
+# It has learned how English sentences in these games begin and end. In between it stammers. Does anything come from the
+# source? Section 3.4 finds out.
 #
 # ### 3.2 BLEU, by hand
 #
@@ -434,26 +403,23 @@ expect("BLEU after 80 steps", bleu(first, english), 0, 6)
 # ```
 #
 # (*R-Drop*, Liang et al. 2021, reads each batch twice, with different dropout, and penalizes the difference between the
-# two predictions. And what is saved is a moving average of the weights.) In between is a recorded run of a smaller
-# model, also on all pairs. Here is the BLEU of both on the whole test set, written greedily:
+# two predictions. What is saved is a moving average of the weights.) Its BLEU on the whole test set, written greedily:
 
 # %%
 from txlib.paths import DATA
 
 folder = data.shipped("games-de-en")
 result = json.loads((folder / "result.json").read_text())
-shorter = json.loads((folder / "recipes.json").read_text())["tiny"]
-for run in (shorter, result):
-    minutes = run["cpu_seconds"] / 60
-    print(f"{run['steps']:6,} steps, {minutes:3.0f} min of one CPU core:",
-          f"BLEU {run['bleu_greedy']:.1f}")
+minutes = result["cpu_seconds"] / 60
+print(f"{result['steps']:,} steps, {minutes:.0f} min of one CPU core:",
+      f"BLEU {result['bleu_greedy']:.1f}")
 
 # %% [markdown]
 # What does the long training make of the four sentences?
 
 # %% tags=["nbval-ignore-output"]
-model = load_pretrained(folder, dtype=torch.float32).to(device)
-loaded = translate(model, german)
+final = load_pretrained(folder, dtype=torch.float32).to(device)
+loaded = translate(final, german)
 for index in shown:
     print(f"{german[index]}\n    human:        {english[index]}")
     print(f"    80 steps:     {first[index]}\n    20,000 steps: {loaded[index]}")
@@ -470,11 +436,72 @@ expect("BLEU after 20,000 steps", bleu(loaded, english), 24, 30)
 # %% tags=["nbval-ignore-output"]
 orcs = "Die Orks haben die Menschen angegriffen!"
 mine = ["Wo ist der König?", "Ich habe kein Gold.", orcs, exchanged]
-for sentence, written in zip(mine, translate(model, mine), strict=True):
+for sentence, written in zip(mine, translate(final, mine), strict=True):
     print(f"{sentence:42} → {written}")
 
 # %% [markdown]
-# ### 3.4 The chain of probabilities, in numbers
+# ### 3.4 Break it: another sentence's German
+#
+# Does the model read its source, or has it only learned English? Keep each English reference, and give the model the
+# German of another sentence. If it reads its source, the loss must rise. (We compute the loss without smoothing, so that
+# it can reach 0.)
+
+# %% tags=["recorded"]
+@torch.no_grad()
+def loss_given(model, sources, targets):  # nats per token
+    sides = map(vocabulary.encode_batch, (sources, targets))
+    batch = data.collate(list(zip(*sides, strict=True)), BOS, EOS, PAD).to(device)
+    inputs = batch.input_ids, batch.attention_mask, batch.decoder_input_ids
+    logits = model.eval()(*inputs).logits  # (batch, target, vocab)
+    return F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten()).item()
+
+
+others = german[1:] + german[:1]  # to each translation, another sentence's German
+
+# %% [markdown]
+# After 80 steps the model stammered. Was there anything of the source in it?
+
+# %%
+predict(
+    "wrong-source", "After 80 steps: with another's German, the loss",
+    "stays: the source is not read yet", "rises by less than 1", "rises by more than 2",
+)
+
+# %% [markdown]
+# The model of 80 steps, and that of 20,000:
+
+# %% tags=["nbval-ignore-output"]
+rise = {}
+for name, net in {"80 steps": model, "20,000 steps": final}.items():
+    own, wrong = (loss_given(net, side, english) for side in (german, others))
+    rise[name] = wrong - own
+    print(f"{name:12} own German {own:.2f}, another's {wrong:.2f}")
+expect("What the wrong German costs after 80 steps", rise["80 steps"], 0.1, 1)
+expect("What it costs after 20,000 steps", rise["20,000 steps"], 2, 4)
+predicted("wrong-source", "rises by less than 1")
+
+# %% [markdown]
+# Blind guessing costs 8.3. After 80 steps most of the gain, about 2.6, comes with *any* German: it is English. Only about
+# 0.5 comes from the right one. When does the rest come in? `python data/half_trained.py 0` trained the same model for
+# 1,280 steps (one run) and looked six times. What did it write? The numbers in the figure are what its own German is
+# worth.
+
+# %%
+looked = json.loads((DATA / "half_trained.json").read_text())["0"]
+half_trained = {int(step): found for step, found in looked.items()}
+print(f"{german[shown[2]]}\n    human: {english[shown[2]]}")
+for step, found in half_trained.items():
+    print(f"{step:5} steps, BLEU {found['bleu']:4.1f}: {found['written'][2]}")
+figures.sources(half_trained)
+
+# %% [markdown]
+# At first both curves fall together: what the model learns then does not depend on the German. (The learning rate of
+# that run rises for 128 steps, so at 80 it is behind yours.) Then they part. With another's German the loss stops
+# falling near 5, so all further progress comes from the source. What the source is worth grows from 0.2 to 2.1, and to
+# 2.8 in the model of 20,000 steps. The sentences tell the same story: *I will be a moment* is English about something
+# else; then *I want* is read, and *grenades* not yet.
+#
+# ### 3.5 The chain of probabilities, in numbers
 #
 # Lesson 08 said: $p(y \mid x)$ is a product, one factor per token. Here are the factors of the orcs' sentence. (This
 # pair is in the *training* set, so the model may know it better than it should.)
@@ -484,7 +511,7 @@ followed = short.train.index((orcs, "The orcs have attacked the humans."))
 batch = data.collate([encoded[followed]], BOS, EOS, PAD).to(device)
 inputs = batch.input_ids, batch.attention_mask, batch.decoder_input_ids
 with torch.no_grad():
-    log_p = model(*inputs).logits[0].log_softmax(dim=-1)  # (target, vocab)
+    log_p = final(*inputs).logits[0].log_softmax(dim=-1)  # (target, vocab)
 factors = log_p.gather(-1, batch.labels[0][:, None])[:, 0].exp()  # (target,)
 target = [vocabulary.token(id) for id in batch.labels[0].tolist()]
 for token, factor in zip(target, factors.tolist(), strict=True):
@@ -569,15 +596,15 @@ def beam(model, source_ids, beams=4, max_length=20):  # (1, source)
 # A beam of one is greedy search. How often does a beam of four find something likelier (after division by the length)?
 
 # %% tags=["nbval-ignore-output"]
-found = []  # (by one beam, by four) for each sentence
+pairs_found = []  # (by one beam, by four) for each sentence
 for index in progress(range(10), "searching"):
     ids = torch.tensor([[*vocabulary.encode(german[index]), EOS]], device=device)
-    found.append((beam(model, ids, beams=1), beam(model, ids)))
-gain = [normalized(*four) - normalized(*one) for one, four in found]
+    pairs_found.append((beam(final, ids, beams=1), beam(final, ids)))
+gain = [normalized(*four) - normalized(*one) for one, four in pairs_found]
 better = [index for index, more in enumerate(gain) if more > 1e-4]
 print(f"{len(better)} of 10 are likelier, {sum(g < -1e-4 for g in gain)} less likely")
 for index in better[:3]:
-    one, four = (vocabulary.decode(written[1:-1]) for _, written in found[index])
+    one, four = (vocabulary.decode(written[1:-1]) for _, written in pairs_found[index])
     print(f"\n{german[index]}\n   greedy: {one}\n   beam 4: {four}")
 
 # %% [markdown]
@@ -586,23 +613,23 @@ for index in better[:3]:
 # ### 4.2 Open the library
 #
 # `translate` calls the library's `beam_search`, which works on all sentences at once: a batch has texts × beams rows.
-# This is its inner step; `finish` puts hypotheses aside that have ended.
+# Its division by the length is yours:
 
 # %%
 from txcourse.lesson import show_source
-from txlib.generation.search import Beams
+from txlib.generation.search import penalty
 
-show_source(Beams.lengthen)
+show_source(penalty)
 
 # %% [markdown]
 # Does it find what yours found? And are its translations better? What is likelier to the model need not be better for a
 # reader.
 
 # %% tags=["nbval-ignore-output"]
-by_beam = translate(model, german, beams=4)
-yours = [vocabulary.decode(written[1:-1]) for _, (_, written) in found]
+by_beam = translate(final, german, beams=4)
+yours = [vocabulary.decode(written[1:-1]) for _, (_, written) in pairs_found]
 same = sum(one == other for one, other in zip(yours, by_beam, strict=False))
-print(f"the same as your beam: {same} of {len(found)}")
+print(f"the same as your beam: {same} of {len(yours)}")
 expect("BLEU, greedy", bleu(loaded, english), 24, 30)
 expect("BLEU, beam of 4", bleu(by_beam, english), 24, 31)
 print(f"whole test set: greedy {result['bleu_greedy']:.1f}, beam {result['bleu']:.1f}")
@@ -611,34 +638,9 @@ print(f"whole test set: greedy {result['bleu_greedy']:.1f}, beam {result['bleu']
 # The beam is ahead, here and on the whole test set of 1,233 sentences. Its price is that the decoder works on four
 # beginnings per sentence instead of one.
 #
-# ### 4.3 Break it: compare the plain sums
+# ## 5 See it work: where does the decoder look?
 #
-# Each further token makes a sum smaller. What if we leave out the division by the length (`length_penalty=0`)?
-
-# %%
-predict(
-    "plain-sums",
-    "Plain sums instead of divided ones: which part of BLEU suffers most?",
-    "the precisions", "the brevity penalty", "neither: BLEU stays as it is",
-)
-
-# %% [markdown]
-# The beam of four, with the division and without it:
-
-# %% tags=["nbval-ignore-output"]
-show_parts("divided", by_beam)
-show_parts("plain sums", translate(model, german, beams=4, power=0))
-predicted("plain-sums", "the brevity penalty")
-
-# %% [markdown]
-# The precisions hardly change. But the translations are shorter: the brevity penalty goes from 0.96
-# to 0.94, and BLEU falls with it.
-#
-# ## 5 Look inside, and break it
-#
-# ### 5.1 Where does the decoder look?
-#
-# How does the model find its words? In lesson 08 the cross-attention was an anti-diagonal. Here is the last decoder
+# The trained model needs its source. Where in it does it find its words? In lesson 08 the cross-attention was an anti-diagonal. Here is the last decoder
 # block on the orcs' sentence. Rows are the tokens that it is about to write, columns the German tokens. The German verb
 # *angegriffen* is the last word; English *attacked* is the fourth.
 
@@ -654,8 +656,8 @@ predict(
 # %% tags=["nbval-ignore-output"]
 from txlib.attention import recording
 
-with torch.no_grad(), recording(model) as seen:
-    model(*inputs)
+with torch.no_grad(), recording(final) as seen:
+    final(*inputs)
 weights = seen["decoder.layers.2.cross_attention"][0][0].cpu()  # (heads, target, …)
 source = [vocabulary.token(id) for id in inputs[0][0].tolist()]
 partner = {1: "▁Orks", 3: "▁angegriffen", 6: "▁Menschen"}  # of orcs, attack, humans
@@ -682,55 +684,17 @@ plots.heads(
 # heads rest on the end of the sentence. So, in this sentence, it is a dictionary, but not in every row, nor with every
 # head.
 #
-# ### 5.2 Break it: without positions
-#
-# The trained model knows positions through the rotation of its queries and keys (and, in the decoder, a little through
-# the causal mask: lesson 05). Keep the weights, leave the rotation out, and translate the two sentences with exchanged
-# nouns.
-
-# %%
-import dataclasses
-
-lost = models.Transformer(
-    dataclasses.replace(sizes, block=config.replace(position="none")))
-lost.load_state_dict(model.state_dict())
-lost.to(device)
-predict(
-    "exchanged-nouns", "Without positions, what becomes of the two sentences?",
-    "both come out as before", "two different broken ones", "twice the same one")
-
-# %% [markdown]
-# Those two with the rotation and without it, then some test sentences without it:
-
-# %% tags=["nbval-ignore-output"]
-for name, each in {"with positions": model, "without": lost}.items():
-    print(f"{name:14}:", *translate(each, mine[2:]))
-without_positions = translate(lost, german)
-for index in shown[:2]:
-    print(f"{german[index]:44} {without_positions[index]}")
-left = bleu(without_positions, english)
-expect("BLEU without positions", left, 4, 14)
-print(f"{1 - left / bleu(loaded, english):.0%} of the BLEU is gone")
-predicted("exchanged-nouns", "twice the same one")
-
-# %% [markdown]
-# It must be so. Both sentences consist of the same tokens. Without positions the encoder gives each token the same
-# vector in both, only in another order (lesson 05). The decoder's attention is a weighted mean over all of them, and
-# does not depend on the order. So who attacked whom is lost. (A model *trained* without positions might have found
-# another way; this one loses what it relied on.)
-#
 # ## 6 The recipe of 2017 against ours
 #
-# What are the choices worth that are newer than the paper? One is not explained yet: `qk_norm` puts a layer norm on
+# How much do the choices gain that are newer than the paper? One is not explained yet: `qk_norm` puts a layer norm on
 # each query and each key. The query (30, 40) and the key (3, 4) have the score 250. The norm makes (−1, 1) of both, and
 # the score is 2, however long they were. `--preset paper` undoes all the choices: post-norm, sinusoids, biases, no
 # `qk_norm`, no `zero_output`, and Adam with equation 3, without clipped gradients.
 #
-# A step does not take the same time in all nets. So a fair contest gives each the same *time*.
-# `benchmarks/translators.py` does that for six translators of lessons 02 and 09, with 2.8 million parameters each
-# (within 4%). First it times all of them in turns on the same batches. That gives the number of steps which fit into
-# two minutes of one core. Then each trains for its number of steps on the same sentences (Multi30k, captions of
-# photographs), with three seeds.
+# A fair contest gives each net the same *time*, since a step takes longer in some than in others.
+# `benchmarks/translators.py` trains six translators of lessons 02 and 09, with 2.8 million parameters each (within 4%),
+# on the same sentences (Multi30k, captions of photographs), with three seeds. Each gets as many steps as fit into two
+# minutes of one core.
 
 # %%
 predict(
@@ -748,16 +712,13 @@ for name, entry in contest.items():
 predicted("recipe-2017", "the newer choices are ahead")
 
 # %% [markdown]
-# The worst run of the newer choices is nearly nine points ahead of the paper's best. But look at the rest: in two
-# minutes, lesson 02's net with attention beats the recipe of 2017, and a convolutional net with attention beats both
-# Transformers.
+# The worst run of the newer choices is nearly nine points ahead of the best with the recipe of 2017. But look at the
+# rest: in two minutes, lesson 02's net with attention beats that recipe, and a convolutional net with attention beats
+# both Transformers.
 #
-# Read this result with two warnings in mind:
-#
-# - The paper's recipe is not bad. It was made for 100,000 steps of 25,000 target tokens each. There it has time. What we
-#   measured is speed.
-# - All choices changed at once, so this does not say which one counts. Lessons 06 and 07 take norm, rate and warm-up
-#   apart.
+# Two warnings. What we measured is speed: the recipe of 2017 was made for 100,000 steps of 25,000 target tokens each.
+# And all choices changed at once, so this does not say which one counts. (Lessons 06 and 07 take norm, rate and warm-up
+# apart.)
 #
 # ## 7 What it costs, and what it bought
 #
@@ -850,10 +811,9 @@ figures.costs(
     },
     highlight="Transformer", xlabel="training cost (operations)", ylabel="BLEU on newstest2014",
     title="Big is best on both; base is cheapest, and beats its rivals on German only",
-    alt="Two scatter plots of BLEU against training cost. English to German: both Transformers lie above all others; base "
-    "is the cheapest, big costs as much as GNMT. English to French: big lies above all others and costs less than a quarter "
-    "of the cheapest rival; base is the cheapest by far, and the lowest.",
-)
+    alt="BLEU against training cost. English to German: both Transformers lie above all others; base is the cheapest, big "
+    "costs as much as GNMT. English to French: big lies above all others and costs less than a quarter of the cheapest "
+    "rival; base is the cheapest by far, and the lowest.")
 
 # %% [markdown]
 # The caption of the table says "at a fraction of the training cost", the abstract even "a small fraction", of the
@@ -873,13 +833,13 @@ figures.costs(
 # %% [markdown]
 # ### 7.4 The real thing
 #
-# The first command below takes twenty minutes on a laptop. With `--model rnn` it trains Bahdanau's net of lesson 02, at
-# the same size; with `--preset paper`, the recipe of 2017. (For *base* our sentences are far too few.)
+# The first command takes twenty minutes on a laptop. With `--model rnn` it trains Bahdanau's net of lesson 02, at the
+# same size; with `--preset paper`, the recipe of 2017; with `--preset base`, the paper's model, for a GPU. (For that one
+# our sentences are far too few.)
 #
 # ```
 # txlib train translation                     # 20 minutes, d = 256, three blocks
 # txlib translate --model runs/wesnoth-de-en-small "Wo ist der König?"
-# txlib train translation --preset base       # the paper's model: for a GPU
 # ```
 
 # %% [markdown]
@@ -930,6 +890,7 @@ figures.costs(
 # - Label smoothing limits confidence. It takes a few lines, as do the schedule and batches by length.
 # - BLEU compares hypotheses with references: clipped and pooled n-gram precisions, their geometric mean, and a brevity
 #   penalty.
+# - A half-trained translator writes English before it reads German. The wrong source shows how much it reads.
 # - Greedy search takes the best token. A beam keeps several hypotheses, and compares sums of $\log p$ divided by a
 #   power of the length.
 # - In short runs of equal cost, the newer choices together beat the recipe of 2017, and convolutions with attention

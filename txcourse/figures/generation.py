@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
@@ -14,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from txcourse.figures.shapes import PALE, box
+from txlib.plots.charts import lines
 from txlib.plots.picture import GRAY, MAX_INCHES, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels, words_on
 from txlib.plots.ticks import ROUND
 
@@ -298,6 +300,67 @@ def clipped_counts(hypothesis: Sequence[str], reference: Sequence[str], *, title
         headline(figure, title)
         told = f"Reference “{' '.join(reference)}”, hypothesis “{' '.join(hypothesis)}”. Its n-grams that are counted, "
         return Picture(figure, told + "; ".join(counted_rows) + ".")
+
+
+def label_smoothing(vocabulary: int, smoothing: float = 0.1) -> Picture:
+    """The loss as one token's logit grows above those of all others, without label smoothing and with it."""
+    alt = (
+        "Loss against the right token's logit. Without smoothing it falls to 0 and stays. With smoothing it is lowest "
+        "near a logit of 10, and rises beyond."
+    )
+    lead = np.linspace(0, 20, 81)
+    total = np.log(np.exp(lead) + vocabulary - 1)
+    return lines(
+        {f"ε = {e:g}": (lead.tolist(), (total - (1 - e + e / vocabulary) * lead).tolist()) for e in (0, smoothing)},
+        title="With label smoothing, being too sure costs",
+        xlabel="logit of the right token above all others",
+        ylabel="loss (nats)",
+        alt=alt,
+    )
+
+
+def schedules(rates: Mapping[str, Callable[[int], float]], steps: int = 20_000) -> Picture:
+    """Learning rates over the steps of a run, each drawn with its peak at 1: the paper's first, then one that ends."""
+    every = range(50, steps + 1, 50)
+    curves = {name: [rate(step) for step in every] for name, rate in rates.items()}
+    peaks = (f"{name}: at its peak after {every[curve.index(max(curve))]} steps" for name, curve in curves.items())
+    return lines(
+        {name: (every, [value / max(curve) for value in curve]) for name, curve in curves.items()},
+        title="The paper's rate falls forever; the other reaches 0",
+        xlabel="step",
+        ylabel="learning rate / its peak",
+        alt=f"Curves that rise to 1 and fall. {'; '.join(peaks)}.",
+    )
+
+
+def sources(losses: Mapping[int, Mapping[str, float]]) -> Picture:
+    """A translator's loss while it learns, with each sentence's own source and with another's, and what lies between.
+
+    Args:
+        losses: step → "own" and "another's".
+    """
+    steps = list(losses)
+    own, other = ([found[whose] for found in losses.values()] for whose in ("own", "another's"))
+    alt = "Loss with another sentence's German and with its own, after each number of steps: "
+    alt += "; ".join(
+        f"{step}: {above:.2f} and {below:.2f}" for step, above, below in zip(steps, other, own, strict=True)
+    )
+    with drawing():
+        figure, (axes,) = panels(width=7.2, height=3.8)
+        axes.fill_between(steps, own, other, color=PALETTE[1], alpha=0.12, linewidth=0)
+        for name, values, color in (("another's German", other, PALETTE[1]), ("its own German", own, PALETTE[0])):
+            axes.plot(steps, values, "o-", color=color)
+            axes.text(1.08 * steps[-1], values[-1], name, va="center", color=ink(color))
+        for step, above, below in zip(steps[1:], other[1:], own[1:], strict=True):
+            axes.text(step, below - 0.3, f"{above - below:.1f} lower", ha="center", va="top", color=GRAY, fontsize=9)
+        axes.set(
+            xscale="log", xlabel="training step", ylabel="loss (nats per token)", xlim=(0.9 * steps[0], 3 * steps[-1])
+        )
+        axes.set_xticks(steps, [str(step) for step in steps])
+        axes.minorticks_off()
+        axes.set_ylim(bottom=min(own) - 0.9)
+        axes.set_title("First it learns English, then to read the German")
+        return Picture(figure, f"{alt}.")
 
 
 def answers(prompt: str, rows: Mapping[str, Sequence[tuple[str, float]]], *, title: str, alt: str) -> Picture:

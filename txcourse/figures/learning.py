@@ -91,6 +91,41 @@ def seeds(
     return ranges(values, title=title, xlabel=xlabel, mark=mark, groups=groups, alt=f"Losses. {alt}.")
 
 
+def seeds_by_rate(
+    losses: Mapping[str, Mapping[str, Sequence[float]]],
+    *,
+    levels: Mapping[str, float],
+    title: str,
+    xlabel: str,
+) -> Picture:
+    """The losses of several seeds at each learning rate: a row for each model, in it a dot for each rate's mean.
+
+    Args:
+        losses: model → rate → the loss of each seed; all models have the same rates.
+        levels: name → a loss to compare with, drawn as a dotted line.
+    """
+    rates = list(next(iter(losses.values())))
+    alt = "Losses (mean, least to greatest). "
+    with drawing():
+        figure, (axes,) = panels(width=7.6, height=1.3 + 0.48 * len(losses))
+        for name, level in levels.items():
+            axes.axvline(level, color=GRAY, linestyle=":", linewidth=1.5, zorder=1)
+            axes.text(level, -0.6, name, ha="center", va="bottom", color=GRAY, fontsize=10)
+        for row, (name, by_rate) in enumerate(losses.items()):
+            for index, (rate, color) in enumerate(zip(rates, PALETTE, strict=False)):
+                runs = by_rate[rate]
+                mean, height = sum(runs) / len(runs), row + 0.3 * (index / max(1, len(rates) - 1) - 0.5)
+                axes.plot([min(runs), max(runs)], [height, height], color=color, linewidth=2.5, alpha=0.5)
+                axes.plot(mean, height, "o", color=color, markersize=7, label=f"rate {rate}" if row == 0 else None)
+                alt += f"{name}, rate {rate}: {mean:.2f}, {min(runs):.2f} to {max(runs):.2f}. "
+        axes.set_yticks(range(len(losses)), list(losses))
+        axes.set(xlabel=xlabel, ylim=(len(losses) - 0.5, -0.6))
+        axes.tick_params(axis="y", length=0)
+        axes.legend(loc="lower center", frameon=False, fontsize=10)
+        axes.set_title(title, pad=20)
+        return Picture(figure, alt.strip())
+
+
 def ellipses(matrices: Mapping[str, Float[Tensor, "2 2"]], *, title: str) -> Picture:
     """Where each matrix takes the circle of radius 1: an ellipse whose axes are as long as its singular values.
 

@@ -18,15 +18,24 @@ BRANCH, WIDTH, HEIGHT = 1.36, 1.75, 0.5  # of a sub-layer's box: how far to the 
 FIRST, UNIT = 1.98, 1.62  # where the lowest sub-layer leaves the stream, and the next one above it
 
 
-def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: str) -> Picture:
+def encoder_decoder(*, source: str, shifted: str, target: str, title: str) -> Picture:
     """The Transformer from bottom to top, wired post-norm as in the paper (Vaswani et al. 2017, figure 1).
 
     Next to it, one sub-layer wired post-norm and pre-norm (Xiong et al. 2020, figure 1).
 
     Args:
         source: what the encoder reads. shifted: what the decoder reads. target: what the decoder is to write.
-        title: what to see. alt: the same for a reader who cannot see it.
+        title: what to see.
     """
+    alt = (
+        "Two towers, read from the bottom. Left, the encoder: the source's embedding plus positions, then N blocks of "
+        "self-attention and feed-forward. Right, the decoder: the shifted target's embedding plus positions, then N "
+        "blocks of causal self-attention, cross-attention and feed-forward, then the transposed embedding and a "
+        "softmax, which give the target. Each sub-layer branches off a thick line, is added to it again, and a norm "
+        "follows. From the top of the encoder's stack the memory goes to the keys and values of each cross-attention; "
+        "its queries come from the decoder. At the side, one sub-layer twice: post-norm has the norm on the line, "
+        "after the addition; pre-norm has it on the branch, before the sub-layer."
+    )
     attend, think = ("multi-head\nself-attention", ATTENTION), ("feed-forward", FEED_FORWARD)
     cross = ("multi-head\ncross-attention", MEMORY)
     with drawing():

@@ -100,3 +100,26 @@ def test_a_word_that_comes_too_often_is_not_counted_and_breaks_the_runs_across_i
     counted = [text.get_text() for text in picture.axes[0].texts if text.get_fontweight() == "bold"]
     assert counted == ["n = 1: 3 of 4", "n = 2: 2 of 3", "n = 3: 0 of 2", "n = 4: 0 of 1"]
     assert picture.alt.endswith("; ".join(counted) + ".")
+
+
+def test_smoothed_labels_have_a_best_logit_and_plain_ones_have_none():
+    plain, smoothed = figures.label_smoothing(4000).axes[0].lines
+    losses = smoothed.get_ydata().tolist()
+    assert 9 < smoothed.get_xdata()[losses.index(min(losses))] < 11
+    assert plain.get_ydata().argmin() == len(losses) - 1
+
+
+def test_schedules_are_drawn_with_their_peak_at_1():
+    picture = figures.schedules({"rises": lambda step: 2 * step, "falls": lambda step: 1 / step}, steps=200)
+    rises, falls = picture.axes[0].lines
+    assert rises.get_ydata().tolist() == [0.25, 0.5, 0.75, 1]
+    assert falls.get_ydata().tolist()[:2] == [1, 0.5]
+    assert picture.alt.endswith("rises: at its peak after 200 steps; falls: at its peak after 50 steps.")
+
+
+def test_what_the_own_source_saves_is_written_below_each_step():
+    picture = figures.sources({40: {"own": 9.0, "another's": 9.0}, 80: {"own": 3.0, "another's": 5.5}})
+    (axes,) = picture.axes
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[9, 5.5], [9, 3]]
+    assert "2.5 lower" in [text.get_text() for text in axes.texts]
+    assert picture.alt.endswith("40: 9.00 and 9.00; 80: 5.50 and 3.00.")

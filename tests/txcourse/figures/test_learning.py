@@ -123,3 +123,12 @@ def test_beyond_the_trained_length_each_reader_has_a_line_in_the_panel_of_its_gr
     assert [text.get_text() for text in right.texts] == ["a", "b"]
     assert right.texts[1].get_position()[1] > right.texts[0].get_position()[1]  # equal ends, labels apart
     assert picture.alt.endswith("table 3.00 and 3.00; a 1.00 and 1.00; b 1.00 and 1.00.")
+
+
+def test_seeds_by_rate_have_a_row_for_each_model_and_a_dot_for_each_rate():
+    losses = {"one": {"0.1": [1.0, 3.0], "1": [2.0, 2.0]}, "two": {"0.1": [4.0, 4.0], "1": [5.0, 5.0]}}
+    picture = figures.seeds_by_rate(losses, levels={"table": 2.5}, title="A title", xlabel="loss")
+    (axes,) = picture.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "two"]
+    assert [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"] == [2, 2, 4, 5]
+    assert picture.alt.startswith("Losses (mean, least to greatest). one, rate 0.1: 2.00, 1.00 to 3.00.")

@@ -11,7 +11,7 @@ SYSTEMS = {"one": (1e18, 25.0), "two ensemble": (9e18, 26.0), "ours": (1e18, 28.
 
 @pytest.fixture(scope="module")
 def drawn():
-    picture = figures.encoder_decoder(source="ein Hund", shifted="<bos> a", target="a <eos>", title="t", alt="a")
+    picture = figures.encoder_decoder(source="ein Hund", shifted="<bos> a", target="a <eos>", title="t")
     return picture.axes[0]
 
 
