@@ -101,13 +101,10 @@ with torch.no_grad():
 
 # %% jupyter={"source_hidden": true}
 figures.vectors(
-    {name: streams[depth][0, :, :12]
-     for name, depth in {"input": 0, "layer 1": 1, "layer 2": 2, "layer 4": 4}.items()},
+    {"input" if depth == 0 else f"layer {depth}": streams[depth][0, :, :12] for depth in (0, 1, 2, 4)},
     rows=words, title="After a few attention layers, every word has the same vector",
-    alt="Four tables of seven words by 12 dimensions. In the input all rows differ. After layer 1 "
-    "they resemble each other, after layer 2 they nearly agree, after layer 4 all rows look "
-    "the same.",
-)
+    alt="Four tables of seven words by 12 dimensions. In the input all rows differ. After layer 1 they resemble each "
+    "other, after layer 2 they nearly agree, after layer 4 all rows look the same.")
 
 # %% [markdown]
 # Two words are enough to see why. Let them be the numbers 4 and 2, and let attention give each word 60% of itself and
@@ -226,15 +223,11 @@ with torch.no_grad():
 
 # %% jupyter={"source_hidden": true}
 plots.lines(
-    {"with residual": (range(13), [apart(x) for x in added]),
-     "without": (range(13), [apart(x) for x in streams])},
-    title="The residual keeps words apart", xlabel="attention layers",
-    ylabel="fraction that tells words apart",
+    {name: (range(13), [apart(x) for x in each]) for name, each in (("with residual", added), ("without", streams))},
+    title="The residual keeps words apart", xlabel="attention layers", ylabel="fraction that tells words apart",
     yscale="log", marker="o",
-    alt="The fraction that tells words apart on a logarithmic axis. Without residual it falls to one "
-    "in ten million within four layers and stays there. With it, it falls slowly, from 0.7 "
-    "to below 0.1 over twelve layers.",
-)
+    alt="The fraction that tells words apart on a logarithmic axis. Without residual it falls to one in ten million within "
+    "four layers and stays there. With it, it falls slowly, from 0.7 to below 0.1 over twelve layers.")
 
 # %% [markdown]
 # The words still drift together, but slowly. Does the gradient arrive now? Compare it with a model without any layer,
@@ -569,7 +562,7 @@ for name, wiring in {"whole block": pre_norm, "no residual": no_residual}.items(
 # %% [markdown]
 # One run is an anecdote, and a rate may suit only one of the models. So `python data/block.py 0 1 2` trained all of
 # them with these cells, at two rates, with three seeds each. A dot is the mean of the seeds, and its line goes from the
-# best to the worst. The dotted line marks the table of frequencies; the last row is the table of pairs.
+# best to the worst. The dotted lines mark the two tables.
 
 # %%
 from txlib.paths import DATA
@@ -581,14 +574,11 @@ predicted("block-parts", "feed-forward networks")
 # The figure shows where each run ended, next to both tables:
 
 # %% jupyter={"source_hidden": true}
-ends = {f"{name}, {rate}": [run["loss"][-1] for run in runs.values()]
-        for name, rates in recorded["parts"].items() for rate, runs in rates.items()}
-figures.seeds(
-    ends | {"table of pairs": [by_pairs]}, mark=by_frequency, xlabel="loss after 600 steps (nats)",
-    groups={f"rate {rate}": [name for name in ends if name.endswith(rate)]
-            for rate in ("0.001", "0.003")},
-    title="Only the whole block clearly beats a table of pairs",
-)
+ends = {name: {rate: [run["loss"][-1] for run in runs.values()] for rate, runs in rates.items()}
+        for name, rates in recorded["parts"].items()}
+figures.seeds_by_rate(
+    ends, levels={"frequencies": by_frequency, "pairs": by_pairs}, xlabel="loss after 600 steps (nats)",
+    title="Only the whole block clearly beats a table of pairs")
 
 # %% [markdown]
 # Without residuals, or without the norms of the blocks, the model learns the frequencies and hardly more, at either
@@ -644,10 +634,8 @@ plots.lines(
     {name: (range(16), gradient[name].tolist()[::-1]) for name in stacks},
     title="No norms: the gradient grows. No residuals either: it shrinks",
     xlabel="blocks back from the output", ylabel="gradient norm", yscale="log", width=7.2,
-    alt="Gradient norm of each of 16 blocks on a logarithmic axis. No norm: from about 1 at the "
-    "output up to over 10,000 at the input. Neither: from about 1 at the output down to below 0.001 "
-    "at the input. Pre-norm, post-norm and no residual all stay between 0.4 and 6.",
-)
+    alt="Gradient norm of each of 16 blocks on a logarithmic axis. No norm: from about 1 at the output up to over 10,000 "
+    "at the input. Neither: down to below 0.001. Pre-norm, post-norm and no residual all stay between 0.4 and 6.")
 
 # %% [markdown]
 # With residuals but no norms, gradients explode on their way down; with neither, they vanish. But with norms and no
@@ -714,7 +702,7 @@ predicted("residual-where", "attention")
 #
 # A gradient is the slope at one point. Li et al. (2018) map the landscape around it. Choose two random directions, and
 # compute the loss on a grid of moves along both. (Each row of a matrix moves along a random row of the same length:
-# *filter normalization*.) Here are two pairs of fresh models, six blocks deep. In a pair, start and directions are the
+# *filter normalization*.) Here are two pairs of fresh models, 16 blocks deep. In a pair, start and directions are the
 # same, and only one model has residual connections. A cross marks the weights.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
@@ -722,20 +710,18 @@ fresh = {}
 for seed in (0, 1):
     for name, wiring in (("with residuals", pre_norm), ("without", no_residual)):
         torch.manual_seed(seed)
-        fresh[f"{name}, start {seed}"] = CharacterModel(wiring)
+        fresh[f"{name}, start {seed}"] = CharacterModel(wiring, blocks=16)
+torch.manual_seed(0)
 some_text = batch_of_text(32)
 figures.loss_landscapes(
-    fresh, lambda model: loss_of(model, *some_text),
-    title="Smoother ground with residuals, though not always one bowl", points=11,
-    alt="Four maps of the loss around random start weights, which a cross marks. Start 0: with "
-    "residuals the level lines are rings around one low place; without, they are ragged. Start 1: "
-    "with residuals there are two shallow dips; without, two deeper ones, with steep walls.",
-)
+    fresh, lambda model: loss_of(model, *some_text), points=11,
+    title="With residuals there is one bowl; without them, several dips",
+    alt="Four maps of the loss around random start weights, which a cross marks. With residuals the level lines are "
+    "rings around one low place, from both starts; without, they are ragged, with several low places.")
 
 # %% [markdown]
 # From both starts, the level lines are smoother with residuals than without. (In the paper's trained, deep image
-# networks the contrast is far more drastic.) But there is a single bowl only at start 0, and we see two directions out
-# of 79,000.
+# networks the contrast is far more drastic.) But we see only two directions out of 206,000.
 
 # %% [markdown]
 # ## 6 Your own file
