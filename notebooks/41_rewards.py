@@ -16,12 +16,12 @@
 # ## 1 The problem: it imitates the mistakes as well
 #
 # A language model learns to continue texts as people wrote them. If half of these texts are wrong, a perfect imitator
-# is wrong half of the time. More texts of this kind don't help. But sometimes an answer that is hard to write is easy
-# to *check*: a sum, a proof, a program with tests, a rhyme. This lesson replaces examples to imitate by a **reward**: a
-# number that says how good an answer was that the model wrote itself.
+# is wrong half of the time, and more such texts don't help. But sometimes an answer that is hard to write is easy to
+# *check*: a sum, a proof, a program with tests, a rhyme. This lesson replaces examples to imitate by a **reward**: the
+# model writes an answer itself, and a number says how good it was.
 #
 # Our case is as small as possible: sums of two numbers below 50. A decoder of one layer learns from a sloppy teacher,
-# who is wrong in half of the cases.
+# who is wrong about half of the time.
 
 # %% tags=["recorded"]
 import copy
@@ -30,6 +30,7 @@ import json
 import torch
 import torch.nn.functional as F
 
+from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, progress
 from txcourse.lesson import prove_equal, show_source
 from txlib import plots
@@ -40,8 +41,8 @@ from txlib.paths import DATA
 torch.set_num_threads(1)  # for models this small, more threads only wait
 
 # %% [markdown]
-# The tokens are ten digits, 10 for +, 11 for =, and 12, which ends an answer. As one adds on paper, an answer begins
-# with the ones: after `27+15=` comes `2`, `4`, end. Of all 2,500 pairs of numbers, 500 are kept for the test.
+# The tokens are ten digits, 10 for +, 11 for =, and 12, which ends an answer. An answer begins with the ones, as you
+# add on paper: `27+15=` is followed by `2`, `4`, end. Of all 2,500 pairs of numbers, 500 are kept for the test.
 
 # %% tags=["recorded"]
 END = 12
@@ -54,7 +55,7 @@ def spelled(numbers):  # the ones first: (size, 3)
     return torch.stack([numbers % 10, numbers // 10, torch.full_like(numbers, END)], 1)
 
 
-def prompts_of(chosen):  # (size, 2): prompts of 6 tokens, and what is right
+def prompts_of(chosen):  # (size, 2): prompts (size, 6), and what is right (size,)
     a, b = chosen.unbind(dim=1)
     plus, equals = torch.full_like(a, 10), torch.full_like(a, 11)
     prompts = torch.stack([a // 10, a % 10, plus, b // 10, b % 10, equals], dim=1)
@@ -67,7 +68,7 @@ def sums(size, group=1):  # each prompt `group` times
 
 
 # %% [markdown]
-# The teacher slips by up to 9 in either direction, in half of the cases:
+# In half of the demonstrations the teacher slips, by up to 9 in either direction:
 
 # %% tags=["recorded"]
 def demonstrations(size):
@@ -82,7 +83,7 @@ for prompt, answer in zip(*demonstrations(4), strict=True):
     print(text, "".join(map(str, answer[:2].flip(0).tolist())))
 
 # %% [markdown]
-# The model is a decoder of lesson 16's kind. What we need of it is the log-probability of each token of an answer:
+# The model is a decoder like those of lesson 16. We need its log-probability of each token of an answer:
 
 # %% tags=["recorded"]
 def new_model():
@@ -98,7 +99,7 @@ def log_probs(model, prompts, answers):  # (size, 6), (size, n): (size, n)
 
 
 # %% [markdown]
-# To imitate is to raise these log-probabilities for the teacher's answers:
+# Imitation raises these log-probabilities for the teacher's answers:
 
 # %% tags=["recorded"]
 def descend(loss, model, optimizer):
@@ -117,7 +118,7 @@ def imitate(model, steps, rate=3e-3):
 
 
 # %% [markdown]
-# The model answers greedily, or it draws each token (lesson 11). What follows an end doesn't count:
+# The model answers greedily, or it draws each token (lesson 11). Tokens after the end don't count:
 
 # %% tags=["recorded"]
 def written(answers):  # True up to the first end, and False after it
@@ -137,7 +138,7 @@ def write(model, prompts, longest=3, greedy=False):
 
 
 # %% [markdown]
-# And there is the checker, which can't be argued with. It gives 1 for a right answer and 0 for any other:
+# The checker can't be argued with. It gives 1 for a right answer and 0 for any other:
 
 # %% tags=["recorded"]
 def is_right(answers, totals):
@@ -152,7 +153,16 @@ def score(model, longest=3):  # right on the 500 test prompts: greedy, drawn
 
 
 # %% [markdown]
-# It imitates for about 20 seconds:
+# Say the model draws four answers to `27+15=`, and one of them is right. The lesson comes back to these four: each
+# section changes only what becomes of them.
+
+# %% jupyter={"source_hidden": true}
+FOUR = ["2 4 end", "1 4 end", "7 3 end", "9 3 end"]
+figures.pushed_answers(
+    "27+15=", FOUR, [1, 0, 0, 0], title="The model draws, the checker scores")
+
+# %% [markdown]
+# Our model imitates for about 20 seconds:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -163,18 +173,19 @@ expect("greedy answers right", greedy, 0.3, 0.7)
 expect("drawn answers right", drawn, 0.08, 0.3)
 
 # %% [markdown]
-# Drawn answers copy the slips of the teacher, and the model adds its own errors: a perfect imitator would be
-# right in about 53% of its draws. Greedy answers do better: slips scatter, so the right answer is
-# often the most likely one. What is missing is a way to tell the model *which* of its answers are good.
+# Drawn answers copy the teacher's slips, and the model adds errors of its own: a perfect imitator would be right in
+# about 53% of its draws. Greedy answers do better: slips scatter, so the right answer is often the likeliest one. What
+# is missing is a way to tell the model *which* of its answers are good.
 
 # %% [markdown]
 # ## 2 One decision
 #
 # ### 2.1 On paper
 #
-# Forget texts for a moment. Three answers A, B, C have logits 0, 0, 0, so each is drawn with $p = \frac13$. A is right,
-# its reward is 1, the others get 0. We want a larger **expected reward** $J = \sum_a p_a r_a$, here $\frac13$. If we
-# draw A, we make it likelier. The gradient of $\log p_A$ by the logits is one for A minus the probabilities (lesson 07):
+# Forget texts for a moment. Three answers A, B, C have logits 0, 0, 0, so each is drawn with $p = \frac13$. A is right
+# and earns 1, the others earn 0. We want a larger **expected reward** $J = \sum_a p_a r_a$, here $\frac13$. If we draw
+# A, we make it likelier. The gradient of $\log p_A$ with respect to the logits is one for A minus the probabilities
+# (lesson 07):
 #
 # $$(1, 0, 0) - (\tfrac13, \tfrac13, \tfrac13) = (\tfrac23, -\tfrac13, -\tfrac13)$$
 #
@@ -184,8 +195,8 @@ expect("drawn answers right", drawn, 0.08, 0.3)
 # $$\sum_a p_a\, r_a \nabla \log p_a = \sum_a r_a \nabla p_a = \nabla J$$
 #
 # That is **REINFORCE** (Williams 1992). Note what it does *not* need: the reward is never differentiated. It may come
-# from a test suite, a chess game or a person. In reinforcement learning the answer drawn is an **action**, and the distribution from which it is drawn is a
-# **policy**; here the model is the policy.
+# from a test suite, a chess game or a person. In reinforcement learning the answer drawn is an **action**, and the
+# distribution from which it is drawn is a **policy**; here the model is the policy.
 #
 # ### 2.2 By drawing
 #
@@ -207,9 +218,10 @@ print("by draws", [round(x, 3) for x in steps.mean(dim=0).tolist()])
 # %% [markdown]
 # ### 2.3 What a baseline is for
 #
-# Now add 5 to every reward: 6, 5, 5. Nothing has changed in what is better. But whatever is drawn becomes likelier, B
-# and C as well. On average this cancels, because $\sum_a p_a \nabla \log p_a = \nabla 1 = 0$. In a single draw it does
-# not. So we may subtract any **baseline** $b$ that doesn't depend on the answer drawn. The mean reward is a good one:
+# Now add 5 to every reward: 6, 5, 5. A is better than B and C by as much as before. But whatever is drawn becomes
+# likelier, B and C as well. On average this cancels, because $\sum_a p_a \nabla \log p_a = \nabla 1 = 0$. In a single
+# draw it does not. So we may subtract any **baseline** $b$ that doesn't depend on the answer drawn. The mean reward is
+# a good one:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 predict(
@@ -236,7 +248,14 @@ predicted("rewards-shift", "its mean stays, its spread grows", "The larger steps
 #
 # An answer consists of many decisions, one per token. Its probability is a product, so its log-probability is a sum:
 # $\log p(\text{answer}) = \sum_t \log p(\text{token}_t \mid \text{before})$. Every token of a right answer is made
-# likelier, also tokens that had no part in its success. REINFORCE as a loss, whose gradient is the step of section 2:
+# likelier, even one that had no part in its success. In blue, what becomes likelier:
+
+# %% jupyter={"source_hidden": true}
+figures.pushed_answers("27+15=", FOUR, [1, 0, 0, 0], [1, 0, 0, 0], push="factor of log p",
+                       title="REINFORCE moves only answers with a reward")
+
+# %% [markdown]
+# REINFORCE as a loss, whose gradient is the step of section 2:
 
 # %% tags=["recorded"]
 def reinforce(log_p, old, rewards, mask):  # (size, n), (size, n), (size,), (size, n)
@@ -244,8 +263,8 @@ def reinforce(log_p, old, rewards, mask):  # (size, n), (size, n), (size,), (siz
 
 
 # %% [markdown]
-# (`old` is not needed yet.) Each round draws 16 prompts and a **group** of 8 answers for each, and checks them. The texts
-# to learn from are the model's own, written as it is now:
+# (`old` is for section 4.2.) Each round takes 16 prompts, draws a **group** of 8 answers to each, and checks them. The
+# model learns from its own texts, written by its present weights:
 
 # %% tags=["recorded"]
 def try_out(model, reward, longest):
@@ -260,7 +279,8 @@ def no_penalty(log_p, start, mask):
 
 
 # %% [markdown]
-# Then it makes a step. (Sections 4 and 5 need several `updates` and a `penalty`; here there is one, and none.)
+# Then it takes a step. (Section 4 needs several `updates`, section 5 a `penalty`; here there is one update, and no
+# penalty.)
 
 # %% tags=["recorded"]
 def learn(model, loss_of, steps=300, reward=is_right, longest=3, updates=1,
@@ -281,8 +301,8 @@ def learn(model, loss_of, steps=300, reward=is_right, longest=3, updates=1,
 
 
 # %% [markdown]
-# Before you run it: the model gets no example of a right answer from anybody. All that it sees are its own answers, of
-# which about one in six is right.
+# Before you run it: nobody shows the model a right answer. All it sees are its own answers, of which fewer than one
+# in five are right.
 
 # %% tags=["nbval-ignore-output"]
 student = copy.deepcopy(imitator)
@@ -293,10 +313,10 @@ expect("greedy answers right", greedy, 0.4, 0.85)
 expect("drawn answers right", drawn, 0.35, 0.75)
 
 # %% [markdown]
-# The fraction of right drawn answers has about tripled, on prompts that it never practiced. But is this much? Two controls.
-# The first imitates the sloppy teacher for 300 more steps. The second needs no new idea: draw answers from the imitator,
-# keep the right ones, and imitate those (**rejection sampling**; STaR, Zelikman et al. 2022). It may check as many
-# answers as `learn` does.
+# The fraction of right drawn answers has more than doubled, on prompts that it never practiced. Is that a lot? Two
+# controls tell. The first imitates the sloppy teacher for 300 more steps. The second needs no new idea: draw answers from the
+# imitator, keep the right ones, and imitate those (**rejection sampling**; STaR, Zelikman et al. 2022). It may check as
+# many answers as `learn` does.
 
 # %% tags=["recorded"]
 def keep_right(model, prompts_drawn=4800, group=8):
@@ -335,26 +355,33 @@ def show(*names):
 show("imitation", "more imitation", "REINFORCE", "imitate own right answers")
 
 # %% [markdown]
-# More imitation makes the greedy answers better, since slips average out, and leaves drawn ones near 25%. However long it imitates, it can't unlearn the slips: a perfect imitator would be
-# right in about 53% of its draws. REINFORCE brings them to 54% and more. But the simplest method wins: keeping the right answers and imitating
-# them reaches 74 to 97%. In fact REINFORCE with rewards 1 and 0 *is* imitation of the model's own right answers, since wrong ones
-# have weight 0. What differs: it uses each answer once, at the moment when it is drawn, while the control draws all of
-# them before, keeps one per prompt and goes through them several times, at a higher rate. Always run this control. It has one limit: its
-# answers come from the model as it was at the start.
+# More imitation makes the greedy answers better, since slips average out, and leaves drawn ones near 25%: however long
+# it imitates, it can't unlearn the slips. REINFORCE brings drawn answers to 54% and more. But the simplest method wins:
+# keeping the right answers and imitating them reaches 74 to 97%. In fact REINFORCE with rewards 1 and 0 *is* imitation
+# of the model's own right answers, since wrong ones have weight 0. The difference: REINFORCE uses each answer once,
+# when it is drawn. The control draws all of them at the start, keeps one per prompt and goes through them several
+# times, at a higher rate. Always run this control. It has one limit: its answers come from the model as it was at the
+# start.
 
 # %% [markdown]
 # ## 4 GRPO, part by part
 #
 # ### 4.1 The group is the baseline
 #
-# Section 2 asked for the mean reward as a baseline. Which mean? A sum like `49+48=` is harder than `1+1=`, so each prompt
-# needs its own. A group of answers to the same prompt gives it for nothing. On paper: of four answers one is right. Their
-# rewards 1, 0, 0, 0 have the mean ¼, so the **advantages** are ¾, −¼, −¼, −¼. Wrong answers are now pushed down. In a
-# group that is all right or all wrong every advantage is 0: there is nothing to compare.
+# Section 2 took the mean reward as a baseline. Which mean? Some prompts are harder than others, so each needs its own.
+# A group of answers to the same prompt gives it for nothing. On paper: the rewards 1, 0, 0, 0 of our four answers have
+# the mean ¼, so the **advantages** are ¾, −¼, −¼, −¼. Wrong answers are now pushed down. In a group that is all right
+# or all wrong, every advantage is 0: there is nothing to compare.
 #
 # Group Relative Policy Optimization, **GRPO** (Shao et al. 2024), the method behind DeepSeek-R1, also divides by the
-# standard deviation of the group, here ½: 1.5, −0.5, −0.5, −0.5. One right answer among eight then counts for more than
-# one among two.
+# standard deviation of the group, here ½: 1.5, −0.5, −0.5, −0.5. In orange, what becomes less likely:
+
+# %% jupyter={"source_hidden": true}
+figures.pushed_answers("27+15=", FOUR, [1, 0, 0, 0], [1.5, -0.5, -0.5, -0.5], push="advantage",
+                       title="GRPO pushes an answer up or down from its group's mean")
+
+# %% [markdown]
+# In code:
 
 # %% tags=["recorded"]
 def advantages(rewards, spread=True, group=8):
@@ -398,21 +425,21 @@ show("REINFORCE", "REINFORCE, rewards + 5", "with baseline",
 predicted("rewards-baseline", "adding 5 to rewards without a baseline", "REINFORCE then mostly adds noise.")
 
 # %% [markdown]
-# With 5 added, REINFORCE destroys what the imitator knew, and with a baseline nothing changes: rewards minus their mean are
-# the same numbers, so even every digit agrees. For rewards of 0 and 1, though, neither baseline nor spread is ahead of
-# plain REINFORCE. A baseline pushes down wrong answers, which says little about what is right instead (our explanation). It
-# is insurance against rewards whose zero is in the wrong place. Most rewards are of this kind.
+# With 5 added, REINFORCE destroys what the imitator knew. With a baseline nothing changes: rewards minus their mean are
+# the same numbers, so all results agree. For rewards of 0 and 1, though, neither baseline nor spread beats plain
+# REINFORCE: pushing a wrong answer down says little about which one is right (our explanation). A baseline insures
+# against rewards whose zero is in the wrong place.
 
 # %% [markdown]
 # ### 4.2 Several steps from the same answers
 #
-# To write answers is slow, so one would like to make several steps with each batch. But after the first step the
-# answers are no longer the model's own. The right weight of a token is then the **ratio** of its probability now to its
+# Writing answers is slow, so we would like to take several steps with each batch. But after the first step the answers
+# are no longer the model's own. The right weight of a token is then the **ratio** of its probability now to its
 # probability when it was written, $\rho = p / p_\text{old}$, times the advantage $A$. At $\rho = 1$ the gradient of
 # $\rho A$ is that of $A \log p$.
 #
 # Large ratios are dangerous: a token drawn with probability 0.2 that by now has 0.6 counts three times. The **clip**
-# (Schulman et al. 2017) ends the push: it takes the smaller one of $\rho A$ and $\text{clamp}(\rho, 0.8, 1.2)\, A$.
+# (Schulman et al. 2017) ends the push: it takes the smaller of $\rho A$ and $\text{clamp}(\rho, 0.8, 1.2)\, A$.
 # With $A = 1$, a token may rise to $\rho = 1.2$; beyond, the loss is flat. With $A = -1$ it may fall to $\rho = 0.8$.
 
 # %% tags=["recorded"]
@@ -428,7 +455,7 @@ def clipped(log_p, old, rewards, mask, clip=0.2):
 
 
 # %% [markdown]
-# The gradient of such a gain by $\log p$, for one token:
+# The gradient of such a gain with respect to $\log p$, for one token:
 
 # %%
 for advantage in (1.0, -1.0):
@@ -442,7 +469,7 @@ for advantage in (1.0, -1.0):
 
 # %% [markdown]
 # Two of the six are cut to 0: a good token that has already risen enough, and a bad one that has already fallen enough.
-# Nothing keeps a bad token with a large ratio from falling.
+# A bad token with a large ratio may still fall.
 #
 # Four updates per batch, at a rate of 0.001, half as many rounds:
 
@@ -451,17 +478,16 @@ show("one update", "four updates, unclipped", "four updates, clipped")
 
 # %% [markdown]
 # Without a clip, four updates per batch ruin the model in all three seeds: at most 2% are right. With it, 8, 53 and 57%
-# are. But one update is better with each seed, and better still at section 3's lower rate with twice as many rounds
-# (the last row of section 4.1's table). So the clip is a guard
-# rail. It is meant for models whose writing takes most of the time, so that one *wants* several updates; we have not
-# measured that.
+# are right. But one update is better with each seed, and better still at section 3's lower rate with twice as many
+# rounds (the last row of section 4.1's table). So the clip is a guard rail. It is meant for models that spend most of
+# their time writing, where several updates per batch save much; we have not measured that.
 #
 # ### 4.3 The length of an answer
 #
 # One more choice hides in the loss: a mean over what? We let every token count alike. GRPO's paper takes the mean over
-# each answer's tokens first. On paper: a wrong answer of 3 tokens with $A = -1$ pushes each token down by ⅓, one of 9
-# tokens by ⅑. Among wrong answers the long ones are punished least. (Liu et al. 2025 found that wrong answers grow longer
-# for this reason.) Our answers have nearly always three tokens, so section 5 looks at it.
+# each answer's tokens first. On paper: with $A = -1$, a wrong answer of 3 tokens pushes each token down by ⅓, one of 9
+# tokens by ⅑. Among wrong answers, the tokens of long ones are punished least. (Liu et al. 2025 found that wrong
+# answers grow longer for this reason.) Nearly all our answers have three tokens, so section 5 measures it.
 
 # %% tags=["recorded"]
 def by_length(log_p, old, rewards, mask):
@@ -474,9 +500,17 @@ def by_length(log_p, old, rewards, mask):
 #
 # ### 5.1 A checker with a hole
 #
-# Suppose that our checker searches the answer instead of comparing it: it gives 1 if the right digits occur *somewhere*.
-# It's a small mistake, and one that real checkers have. Each answer that was right before is still right. Answers may now
-# have up to 8 tokens.
+# Suppose that our checker searches the answer instead of comparing it: it gives 1 if the right digits occur
+# *somewhere*. It's a small mistake, and one that real checkers make. Answers that earned 1 still do. But answers may
+# now have up to 8 tokens, and this one is pushed as hard as the right one:
+
+# %% jupyter={"source_hidden": true}
+figures.pushed_answers("27+15=", [*FOUR[:3], "7 2 2 4 1 2 4 3"], [1, 0, 0, 1],
+                       [0.87, -0.87, -0.87, 0.87], push="advantage",
+                       title="To this checker, many candidates are as good as the answer")
+
+# %% [markdown]
+# In code:
 
 # %% tags=["recorded"]
 def occurs(answers, totals):
@@ -486,7 +520,7 @@ def occurs(answers, totals):
 
 
 # %% [markdown]
-# We let the imitator learn from this checker, and look at four of its answers afterward.
+# The imitator learns from this checker; then we look at four of its answers.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 predict(
@@ -511,10 +545,10 @@ for prompt, total, answer in zip(prompts, totals, answers, strict=True):
 predicted("rewards-hacked", "next to none", "It writes several candidates and never ends.")
 
 # %% [markdown]
-# It doesn't add any better. It has learned to write many digits, since more digits hold more candidates. The reward has
-# no opinion about this; we had one, and didn't say it. That is **reward hacking**. The reward itself shows nothing: it
-# rises as in section 3. What tells is the gap between reward and right answers, if one measures both. Here it is for three
-# seeds, recorded, next to three runs that are *held* by a penalty, which comes next:
+# It doesn't add any better. It has learned to write many digits, since more digits hold more candidates. We wanted one
+# answer, and the reward doesn't say so. That is **reward hacking**. The reward itself shows nothing: it rises as in
+# section 3. The gap between rewards and right answers shows it, if you measure both. Here it is for three recorded
+# seeds, next to three runs that are *held* by a penalty, which comes next:
 
 # %% jupyter={"source_hidden": true}
 hacked, names = recorded["hacked"], {"0.0": "no penalty", "0.1": "held"}
@@ -522,7 +556,7 @@ gaps = {names[beta]: [[100 * (reward - right) for reward, right in zip(run["rewa
                       for run in hacked[beta].values()] for beta in names}
 plots.lines(
     {name: (list(range(10, 201, 20)), runs) for name, runs in gaps.items()},
-    title="Rewarded although wrong: two of three runs without a penalty", xlabel="round",
+    title="Unless held, two of three runs are paid for wrong answers", xlabel="round",
     ylabel="wrong answers with a reward (%)",
     alt="Answers that are wrong and rewarded, three seeds each, at the end: " + "; ".join(
         f"{name}: " + ", ".join(f"{run[-1]:.0f}%" for run in runs) for name, runs in gaps.items()) + ".",
@@ -531,8 +565,9 @@ plots.lines(
 # %% [markdown]
 # ### 5.2 Stay near where you began
 #
-# The runs that are held have a penalty: the **Kullback–Leibler divergence** from the imitator, which writes three tokens
-# and ends. For a token that was drawn, GRPO estimates it from the difference $d = \log p_\text{start} - \log p$ as
+# The runs that are held have a penalty: the **Kullback–Leibler divergence** from the imitator, which writes three
+# tokens and ends. For a token that was drawn, GRPO estimates it from the difference $d = \log p_\text{start} - \log p$
+# as
 # $e^d - d - 1$: 0 if nothing has changed, and never negative. A token with $p = 0.4$ now and 0.2 at the start has
 # $0.5 + 0.69 - 1 = 0.19$; one that fell from 0.4 to 0.2 has $2 - 0.69 - 1 = 0.31$.
 
@@ -546,7 +581,7 @@ now, before = torch.tensor([[0.4, 0.2], [0.2, 0.4]]).log().split(1)
 print(f"{divergence(now, before, torch.ones(1, 2), beta=1.0):.2f}, the mean of both")
 
 # %% [markdown]
-# How strong must it be? What three seeds came to at the end, means of the last 20 rounds:
+# How strong must it be? Three seeds, means of the last 20 rounds:
 
 # %%
 print("               β")
@@ -558,25 +593,31 @@ for beta, runs in hacked.items():
 
 # %% [markdown]
 # Without a penalty two of three runs end as hackers; the third tried longer answers, and returned. A weight of 0.03
-# prevents it in all three, and costs little reward. The last row changes one thing only, the mean over each answer's
-# tokens of section 4.3: now all three are hacked: among wrong answers, the long ones are punished least.
+# prevents it in all three. The last row also has no penalty, and changes one thing only: the mean over each answer's
+# tokens of section 4.3, which spares long wrong answers. Now all three are hacked.
 #
 # A penalty doesn't repair a reward. It limits how far a model goes to collect it. The repair is a better checker.
 
 # %% [markdown]
 # ## 6 Preferences: which of the two?
 #
-# Often there is no number, but people can say which of two answers they prefer. The classical way (Ouyang et al.
-# 2022) trains a reward model on such pairs, then learns from it as above. **DPO**, direct preference optimization
-# (Rafailov et al. 2023), needs neither reward model nor drawing. Let $m$ be how much more the model has raised the chosen
-# answer $c$ than the rejected one $r$, compared with where it began:
+# Often there is no number, but people can say which of two answers they prefer. The classical way (Ouyang et al. 2022)
+# trains a reward model on such pairs, and then learns from its rewards as above. **DPO**, direct preference
+# optimization (Rafailov et al. 2023), needs no reward model and draws nothing. Let $m$ be how much more the model has
+# raised the chosen answer $c$ than the rejected one $r$, compared with where it began:
 #
 # $$m = \log \frac{p(c)}{p_\text{start}(c)} - \log \frac{p(r)}{p_\text{start}(r)} \qquad
 # \text{loss} = -\log \sigma(\beta m)$$
 #
-# On paper: at the start $m = 0$ and the loss is $-\log \frac12 = 0.69$. With $\beta = 0.5$, raise $c$ from 0.2 to
-# 0.4 and lower $r$ from 0.2 to 0.1: $m = 0.69 + 0.69$, and the loss is $-\log \sigma(0.69) = 0.41$.
-#
+# On paper: at the start $m = 0$ and the loss is $-\log \frac12 = 0.69$. With $\beta = 0.5$, raise $c$ from 0.2 to 0.4
+# and lower $r$ from 0.2 to 0.1: $m = 0.69 + 0.69$, and the loss is $-\log \sigma(0.69) = 0.41$. The first step pushes
+# both answers equally, by $\beta\, \sigma(-\beta m) = 0.25$:
+
+# %% jupyter={"source_hidden": true}
+figures.pushed_answers("27+15=", FOUR[:2], ["chosen", "rejected"], [0.25, -0.25], reward="preference",
+                       push="first push", title="DPO pushes two answers apart")
+
+# %% [markdown]
 # <details><summary>Where does it come from?</summary>
 #
 # Maximize the expected reward minus β times the divergence from the start. The best model is $p_\text{start}(y)
@@ -603,8 +644,8 @@ def dpo(model, kept, beta=0.5, steps=300, rate=1e-3):
 
 
 # %% [markdown]
-# The pairs come from the imitator: to each prompt a right and a wrong answer, from the same draws that section 3 filtered.
-# Recorded, with the mean log-probability of chosen and rejected answers:
+# The pairs come from the imitator: to each prompt a right and a wrong answer, from the same draws that section 3
+# filtered. Recorded, with the mean log-probability of chosen and rejected answers:
 
 # %%
 show("imitation", "REINFORCE", "imitate own right answers", "DPO, β = 0.5",
@@ -616,15 +657,16 @@ for name in ("imitation", "imitate own right answers", "DPO, β = 0.5", "DPO, β
     print(f"{name:27} chosen {sides[0]}   rejected {sides[1]}")
 
 # %% [markdown]
-# At β = 0.5 DPO more than doubles the right drawn answers, and stays behind REINFORCE with each seed. Imitating the chosen
-# answers is ahead of both. Now look at the log-probabilities. At β = 0.1 even the *chosen* answers become less likely than
-# they were: their logarithms fall by 1.5, 10.7 and 2.5, and only 27, 1 and 31% of the greedy answers are right.
+# At β = 0.5 DPO more than doubles the right drawn answers, and stays behind REINFORCE with each seed. Imitating the
+# chosen answers beats both. Now look at the log-probabilities. At β = 0.1 even the *chosen* answers become less likely
+# than they were: their log-probabilities fall by about 1.5, 11 and 2.5, and only 27, 1 and 31% of the greedy answers
+# are right.
 #
 # ### 6.1 Break it
 #
 # The loss knows only the difference $m$. Let both answers become *less* likely, the rejected one more so: from 0.2 to
-# 0.1, and from 0.2 to 0.01. Then $m = -0.69 + 3.00 = 2.3$, and the loss falls. What the model writes instead of both is
-# anybody's guess:
+# 0.1, and from 0.2 to 0.01. Then $m = -0.69 + 3.00 = 2.3$, and the loss falls. Nothing says where the probability goes
+# that both have lost:
 
 # %%
 start = torch.tensor([0.2, 0.2]).log()
@@ -636,8 +678,8 @@ for now in ([0.2, 0.2], [0.4, 0.1], [0.1, 0.01]):
 # %% [markdown]
 # ## 7 Open the library
 #
-# In `txlib.posttraining` the parts are switches of one loss. It returns a sum and a count, so that several processes can
-# share a batch:
+# In `txlib.posttraining` the parts are switches of one loss. It returns a sum and a count, so that several processes
+# can share a batch:
 
 # %%
 from txlib.posttraining import dpo_loss, policy_loss
@@ -671,8 +713,8 @@ m = (log_p[:, 0] - log_p[:, 2]) - (log_p[:, 1] - log_p[:, 3])
 prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 
 # %% [markdown]
-# `rollout_batches` draws the groups, and `rollout_loss` is what the ordinary `train` takes; `docs/library.md` has an
-# example under *Learning from rewards*. The last stage of `txlib train assistant` learns from a reward as well.
+# `rollout_batches` draws the groups, and `rollout_loss` is the loss for the ordinary `train`. The last stage of
+# `txlib train assistant` learns from such rewards.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -722,10 +764,10 @@ prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 # </details>
 # <details><summary>C. A push in the other direction</summary>
 #
-# The clip stops, and never turns around. The penalty does.
+# The clip only stops a push. The penalty may turn it around.
 # </details>
 #
-# **4. The reward rises, a person finds the answers worse. What do you do first?**
+# **4. The reward rises, but people find the answers worse. What do you do first?**
 #
 # <details><summary>A. Train longer</summary>
 #
@@ -737,28 +779,29 @@ prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 # </details>
 # <details><summary>C. Raise the clip</summary>
 #
-# It limits single steps, and not where they lead.
+# It limits single steps, not where they lead.
 # </details>
 
 # %% [markdown]
 # ## 9 Summary
 #
 # - Imitation copies mistakes. A checker lets a model learn from its own answers.
-# - REINFORCE: $r\, \nabla \log p$ of what was drawn is, on average, the gradient of the expected reward. A baseline takes
-#   away noise, and a group of answers gives one per prompt.
-# - GRPO adds a division by the spread, ratios with a clip for several updates, and a penalty. Each has a case in which it
-#   matters, and cases in which it doesn't.
-# - Rejection sampling, which imitates the model's own right answers, is the baseline that every such method has to beat.
-# - A model optimizes the reward that you wrote, and not the one that you meant. Watch something else as well.
+# - REINFORCE: $r\, \nabla \log p$ of what was drawn is, on average, the gradient of the expected reward. A baseline
+#   removes noise, and a group of answers gives one per prompt.
+# - GRPO adds a division by the spread, ratios with a clip for several updates, and a penalty. Each has a case in which
+#   it matters, and cases in which it doesn't.
+# - Rejection sampling, which imitates the model's own right answers, is the baseline that every such method has to
+#   beat.
+# - A model optimizes the reward that you wrote, not the one that you meant. Watch something else as well.
 # - DPO learns from pairs without drawing. It only sees differences.
 #
 # **Read** Williams 1992, *Simple Statistical Gradient-Following Algorithms*, sections 1 to 5. Shao et al. 2024,
 # *DeepSeekMath*, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4. Schulman et al. 2017, *Proximal Policy
 # Optimization*, [arXiv:1707.06347](https://arxiv.org/abs/1707.06347), section 3. Zelikman et al. 2022, *STaR*,
-# [arXiv:2203.14465](https://arxiv.org/abs/2203.14465), section 3. Ouyang et al. 2022, *Training language models to follow
-# instructions with human feedback*, [arXiv:2203.02155](https://arxiv.org/abs/2203.02155), section 3. Rafailov et al.
-# 2023, *Direct Preference Optimization*, [arXiv:2305.18290](https://arxiv.org/abs/2305.18290), section 4. Liu et al.
-# 2025, *Understanding R1-Zero-Like Training*, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.
+# [arXiv:2203.14465](https://arxiv.org/abs/2203.14465), section 3. Ouyang et al. 2022, *Training language models to
+# follow instructions with human feedback*, [arXiv:2203.02155](https://arxiv.org/abs/2203.02155), section 3. Rafailov et
+# al. 2023, *Direct Preference Optimization*, [arXiv:2305.18290](https://arxiv.org/abs/2305.18290), section 4. Liu et
+# al. 2025, *Understanding R1-Zero-Like Training*, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.
 #
 # **Do** the exercise [41_rewards](../exercises/exercise_41_rewards.ipynb). Then go on to
 # [42 Judging, and thinking longer](42_judging.ipynb), which asks what a score is worth.

@@ -18,9 +18,9 @@
 #
 # A model gets 35 of 50 tasks right. You change something, train again, and now it gets 37. Is it better? The same model
 # can be asked once or a hundred times per task, it may write two tokens or two thousand, and it may have read the test.
-# Each changes its score, and none is in the number.
+# Each of these changes the score, and the number alone shows none of them.
 #
-# To judge we need a model that is neither perfect nor hopeless.
+# To try this out, we need a model that is neither perfect nor hopeless.
 
 # %% tags=["recorded"]
 import copy
@@ -53,7 +53,7 @@ shuffled = torch.randperm(2500, generator=torch.Generator().manual_seed(0))
 practice, test = all_pairs[shuffled].split([2000, 500])
 
 
-def prompts_of(chosen):  # (size, 2): prompts of 6 tokens, and what is right
+def prompts_of(chosen):  # (size, 2): prompts (size, 6), and what is right (size,)
     a, b = chosen.unbind(dim=1)
     plus, equals = torch.full_like(a, 10), torch.full_like(a, 11)
     prompts = torch.stack([a // 10, a % 10, plus, b // 10, b % 10, equals], dim=1)
@@ -65,7 +65,7 @@ def spelled(numbers):  # the ones first: (size, 3)
 
 
 # %% [markdown]
-# Its teachers are sloppy: in half of the demonstrations the answer is off by up to 9.
+# Its teacher is sloppy: in half of the demonstrations a slip of up to 9 is added to the answer.
 
 # %% tags=["recorded"]
 def sums(size):
@@ -139,8 +139,8 @@ expect("right, greedy", greedy.float().mean().item(), 0.4, 0.7)
 expect("right, drawn", drawn.float().mean().item(), 0.1, 0.3)
 
 # %% [markdown]
-# The same weights, the same tasks, and one score is more than twice the other. So a score needs to say how the answers
-# were made, and how sure it is.
+# The same weights, the same tasks, and one score is more than twice the other. So a score must say how the answers were
+# written, and how certain it is.
 
 # %% [markdown]
 # ## 2 What a score on n tasks says
@@ -149,8 +149,8 @@ expect("right, drawn", drawn.float().mean().item(), 0.1, 0.3)
 #
 # We have one score. What is missing is how much it would change on other tasks of the same kind. We can't get other
 # tasks, but we can pretend: draw $n$ of our $n$ tasks **with replacement**, so that some appear twice and some not at
-# all, and score again. Four tasks, three of them right: each draw is right with probability ¾, and all four are right
-# in $0.75^4 = 32\%$ of such tests. From 4 tasks one learns next to nothing.
+# all, and score again. Take four tasks, three of them right: each draw is right with probability ¾, and in
+# $0.75^4 = 32\%$ of such tests all four are right. So 4 tasks say next to nothing.
 #
 # This is the **bootstrap** (Efron 1979). Repeat it 2,000 times; the middle 95% of the scores are the **interval**.
 
@@ -167,8 +167,8 @@ at_once = scores[rows].mean(axis=1)
 prove_equal(torch.tensor(means), torch.from_numpy(at_once), what="Loop and matrix")
 
 # %% [markdown]
-# So 37 of 50, 74%, is well inside. Two formulas give about the same. The **normal** one adds and subtracts 1.96 standard
-# errors. **Wilson's** (Wilson 1927) asks which true rates would make our score an ordinary one:
+# So 37 of 50, 74%, is well inside. Two formulas give about the same. The **normal** one adds and subtracts 1.96
+# standard errors. **Wilson's** (Wilson 1927) asks which true rates would make our score an ordinary one:
 #
 # $$\hat p \pm z \sqrt{\frac{\hat p (1 - \hat p)}{n}} \qquad\qquad
 # \frac{\hat p + \frac{z^2}{2n} \pm z \sqrt{\frac{\hat p (1 - \hat p)}{n} + \frac{z^2}{4 n^2}}}{1 + \frac{z^2}{n}}
@@ -213,8 +213,8 @@ for right, n in ((35, 50), (350, 500), (10, 10)):
 predicted("ten-of-ten", "100% to 100%", "All draws are right.")
 
 # %% [markdown]
-# Bootstrap and normal formula claim to be certain after ten tasks. What is an interval worth, then? It should hold the
-# true rate in 95% of all tests. For a known rate we can add up how often it does:
+# The bootstrap and the normal formula claim certainty after ten tasks. What should an interval do? It should contain
+# the true rate in 95% of all tests. For a known rate we can add up how often it does:
 
 # %%
 def coverage(interval, n, p):
@@ -236,14 +236,14 @@ for n, p in ((100, 0.7), (20, 0.7), (20, 0.95), (10, 0.95)):
 #
 # ### 2.3 How many tasks tell 70% from 73%?
 #
-# Two models, each tested on $n$ tasks of its own. Their variances add up, so the difference is beyond 1.96 standard
-# errors from
+# Test two models, each on $n$ tasks of its own. Their variances add up, so the difference exceeds 1.96 standard errors
+# from
 #
 # $$n = \frac{1.96^2 \left( p_1 (1 - p_1) + p_2 (1 - p_2) \right)}{(p_2 - p_1)^2}$$
 #
-# tasks on. For 70% and 73% the numerator is $3.84 \cdot 0.407 = 1.564$, and $1.564 / 0.03^2$ is about 1,738. But that is
-# where the *true* difference just clears the bar, so half of all tests fall short. To succeed in 80% of tests, replace
-# 1.96 by $1.96 + 0.84$:
+# tasks on. For 70% and 73% the numerator is $3.84 \cdot 0.407 = 1.564$, and $1.564 / 0.03^2$ is about 1,738. But that
+# is where the *true* difference just clears the bar, so half of all tests fall short. To succeed in 80% of tests,
+# replace 1.96 by $1.96 + 0.84$:
 
 # %%
 def tasks_needed(p, q, z):
@@ -259,8 +259,8 @@ for q in (0.80, 0.75, 0.73, 0.71):
 #
 # ### 2.4 The same tasks
 #
-# But two models are usually tested on the *same* tasks, and hard tasks are hard for both. Here is our model and a copy
-# that imitates for 150 steps more. We look at the first 100 test tasks only.
+# But two models are usually tested on the *same* tasks, and hard tasks are hard for both. Here are our model and a copy
+# that imitates for 150 more steps. We look at the first 100 test tasks only.
 
 # %% tags=["nbval-ignore-output"]
 longer = imitate(copy.deepcopy(model), 150, rate=1e-3)
@@ -288,8 +288,8 @@ for name, (low, high) in intervals.items():
     print(f"{name:24} {low:+.1%} to {high:+.1%}, {100 * (high - low):.0f} points wide")
 
 # %% [markdown]
-# Is it narrower *because* the tasks are the same? The last row is the control: the same scores, each paired with another
-# task's. So keep the answer to every task, not the mean alone.
+# Is the paired interval narrower *because* the tasks are the same? The last row is the control: the same scores, each
+# paired with another task's, and the interval is as wide as before. So keep each task's result, not only the mean.
 
 # %% [markdown]
 # ## 3 At least one of k
@@ -305,8 +305,8 @@ for name, (low, high) in intervals.items():
 #
 # $$\text{pass@}k = 1 - \binom{n - c}{k} \Big/ \binom{n}{k}$$
 #
-# Is the obvious estimate too high or too low, on average? Decide first. A model is right with probability 0.2 and draws 5
-# answers:
+# Is the obvious estimate too high or too low, on average? Decide first. A model is right with probability 0.2 and draws
+# 5 answers:
 
 # %%
 def obvious(n, c, k):
@@ -326,11 +326,11 @@ for k in (1, 2, 5):
           f"{means[0]:.3f}, the counted one {means[1]:.3f}")
 
 # %% [markdown]
-# Putting an estimate into a curve that bends down gives too little on average. Counting has no such **bias**.
+# An estimate put into a curve that bends down comes out too low on average. Counting has no such **bias**.
 #
 # ### 3.2 Of our model
 #
-# It draws 64 answers to each of the 500 test tasks. Each is read as a number, −1 if it is none.
+# Our model draws 64 answers to each of the 500 test tasks. Each is read as a number; −1 stands for anything else.
 
 # %% tags=["recorded"]
 def number(answers):  # (…, 3): (…,)
@@ -357,7 +357,7 @@ for k in (1, 4, 16, 64):
     print(f"pass@{k:<2} {np.mean(by_task):.1%} ({low:.1%} to {high:.1%})")
 
 # %% [markdown]
-# With 64 answers nearly every task is solved by a model that gets fewer than one answer in five right. Brown et al. (2024)
+# With 64 answers, a model that gets fewer than one answer in five right solves nearly every task. Brown et al. (2024)
 # find such curves for language models over four orders of magnitude. But pass@k presumes that the right answer is
 # recognized. (And guessing at random among 99 totals would reach pass@64 = 48%.)
 
@@ -366,10 +366,10 @@ for k in (1, 4, 16, 64):
 #
 # ### 4.1 Majority, or a checker
 #
-# We have 64 answers per task, and may hand in one. **Self-consistency** (Wang et al. 2023) takes the most frequent, which
-# needs no one to know the truth. **Best of n** asks a **verifier**, or checker (tests, a proof checker, a second
-# model; Cobbe et al. 2021), and takes an answer that it accepts. On paper: the answers 45, 46, 45, 47 to 20 + 26. The
-# majority says 45. A perfect checker picks 46.
+# We have 64 answers per task, and may hand in one. **Self-consistency** (Wang et al. 2023) takes the most frequent one;
+# no one needs to know the truth. **Best of n** asks a **verifier**, or checker (tests, a proof checker, a second model;
+# Cobbe et al. 2021), and takes an answer that it accepts. On paper: the answers 45, 46, 45, 47 to 20 + 26. The majority
+# says 45. A perfect checker picks 46.
 
 # %% tags=["recorded"]
 def most_frequent(answers):  # the first of those tied
@@ -392,7 +392,7 @@ def scores_of_rules(many, accepted, totals, k):
 
 
 # %% [markdown]
-# Our second checker errs in 20% of its verdicts, either way. If it accepts nothing, all answers count.
+# A second checker errs in 20% of its verdicts, either way. If it accepts nothing, all answers count.
 
 # %% tags=["recorded"]
 KS = (1, 2, 4, 8, 16, 32, 64)
@@ -405,7 +405,7 @@ def rules_by_k(many, totals, errs):
 
 
 # %% [markdown]
-# Six tasks, eight answers to each, and what a rule takes of them; right ones in blue:
+# Six tasks, eight answers to each, and the one that a rule takes. Right ones are blue, as in lesson 41:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 six = {f"{a}+{b}": (str(a + b), [str(x) if x >= 0 else "?" for x in drawn])
@@ -447,13 +447,13 @@ predicted("which-rule", "the majority of what that checker accepts")
 # %% [markdown]
 # Three observations, the same in all three seeds. First, the baseline: one greedy answer, three tokens, is at least as
 # good as the majority of 64 answers, 192 tokens. (Wang et al. measure gains where long answers differ in their steps.)
-# Second, the checker that errs stops improving after about eight answers: among what it accepts, a fixed fraction is
+# Second, the checker that errs gains less than 3 points after eight answers: among what it accepts, a fixed fraction is
 # wrong. Third, voting among accepted answers keeps improving.
 #
 # ### 4.2 Where the majority hurts
 #
-# Votes find the model's likeliest answer. What if that is wrong? To see it with few votes we draw at temperature 0.3
-# (lesson 11), where likely answers stand out, and split the tasks by whether the greedy answer is right.
+# Votes find the model's likeliest answer. What if that is wrong? To see it with few votes, we draw at temperature 0.3
+# (lesson 11), where likely answers stand out. We split the tasks by whether the greedy answer is right.
 
 # %% tags=["nbval-ignore-output"]
 cold = draw(model, prompts, 32, temperature=0.3)
@@ -465,13 +465,13 @@ for name, tasks in {"right": greedy, "wrong": ~greedy}.items():
           "majority of 1, 4, 16, 32:", *(f"{x:4.0%}" for x in by_k))
 
 # %% [markdown]
-# A majority makes the likeliest answer certain, whether it is right or wrong. On tasks of the second kind one drawn answer
-# is better than 32 votes. The whole score rises if the first kind outweighs the second.
+# More votes make the likeliest answer more certain, right or wrong. On tasks of the second kind, one drawn answer is
+# better than 32 votes. The whole score rises if the first kind outweighs the second.
 #
 # ### 4.3 Break it: a checker that is consistent
 #
-# So far each verdict was wrong independently. Real checkers are consistent: a wrong answer that passes weak tests
-# passes them every time. Same rate of errors, now drawn once for each task and number:
+# So far the checker erred independently at each verdict. Real checkers are consistent: a wrong answer that passes weak
+# tests passes them every time. Take the same rate of errors, but drawn once for each task and number:
 
 # %% tags=["nbval-ignore-output"]
 errs = (torch.rand(len(test), 101) < 0.2).gather(1, many + 1)  # column 0: no number
@@ -481,21 +481,21 @@ for rule in ("checker that errs", "majority of accepted"):
           f"consistent {consistent[rule][-1]:.0%}")
 
 # %% [markdown]
-# The votes' advantage came from the *independence* of the errors: it falls most when that is taken away. A checker's
-# rate of errors alone doesn't say what it is worth; ask whether asking it again gives the same error.
+# Much of the votes' advantage came from the *independence* of the errors: without it, voting among accepted answers falls
+# most. So a checker's error rate alone doesn't say what it is worth. Find out whether it makes the same error again.
 
 # %% [markdown]
 # ## 5 Thinking longer
 #
 # ### 5.1 One token, or eight
 #
-# There is a second way to spend tokens on a task: not more answers, but a longer one. A task where it matters: a lamp is
-# off; eight moves follow, each *on*, *off* or, in three of four cases, *press*, which changes it. Is it on at the end? On
-# paper, `press press on press`: the lamp is on, off, on, off. Each state needs *two* things, the state before and one move.
-# If you write no states, you have to look at all moves at once.
+# There is a second way to spend tokens on a task: not more answers, but a longer one. Here is a task where it matters.
+# A lamp is off. Eight moves follow, each *on*, *off* or, three times out of four, *press*, which switches it over. Is
+# it on at the end? On paper, `press press on press`: the lamp is on, off, on, off. Each state needs *two* things, the
+# state before and one move. If you write no states, you have to look at all moves at once.
 #
 # A **scratchpad** (Nye et al. 2021) or **chain of thought** (Wei et al. 2022) is such an answer: intermediate steps
-# first, what is asked for last. We let the model write every state, every second or fourth, or the answer alone.
+# first, the answer last. We let the model write every state, every second or fourth, or the answer alone.
 
 # %% tags=["recorded"]
 PRESS, DOT, MOVES = 2, 3, 8  # 0 is off, 1 is on, for moves and for the lamp
@@ -544,8 +544,8 @@ expect("all states written", right_at_last(thinks, 1), 0.95, 1)
 expect("answer alone", right_at_last(thinker(every=MOVES), MOVES), 0.5, 0.85)
 
 # %% [markdown]
-# The simplest rule looks at the last move only: right in all cases of *on* and *off*, a quarter, and in half of the others,
-# together 62.5%. All variants, three seeds each, recorded:
+# The simplest rule looks at the last move only: right in all cases of *on* and *off*, a quarter, and in half of the
+# others, together 62.5%. All variants, three seeds each, recorded:
 
 # %%
 for name, seeds in recorded["thinking"].items():
@@ -553,16 +553,16 @@ for name, seeds in recorded["thinking"].items():
 predicted("dots", "no more often than without any")
 
 # %% [markdown]
-# With every state written, nearly all is right. With every second or fourth, each step still needs two or four moves at
-# once, and after this little training the model is no better than with the answer alone. So tokens alone don't help, and dots are the
-# control: as many tokens, as much computation, no intermediate result. (They also had no states to learn from. Both
-# belong to a scratchpad; the next test looks at the reading alone.)
+# With every state written, nearly all answers are right. With every second or fourth, each step still needs two or four
+# moves at once, and after this little training the model is no better than with the answer alone. Dots are the control:
+# as many tokens, as much computation, no intermediate result, and no gain. (With dots it also had no states to learn
+# from. Writing and learning states both belong to a scratchpad; the next test looks at the reading alone.)
 #
 # ### 5.2 Does it read what it wrote?
 #
 # States that are written need not be used. The intervention: let it write seven states, *flip the seventh*, and let it
-# answer. If it reads what it wrote, the answer must flip where the last move is *press*, and nowhere else. As a control,
-# flip the sixth, which the answer does not need:
+# answer. If it reads what it wrote, the answer must flip where the last move is *press*, and nowhere else. As a
+# control, flip the sixth, which the answer does not need:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(5)
@@ -578,16 +578,16 @@ for state in (7, 6):
           f"after a press, {flips[~pressed].mean():.0%} otherwise")
 
 # %% [markdown]
-# So the answer is computed from the last state. A model that is rewarded for its answers alone need not be that
-# honest: this has to be tested, not assumed.
+# So the answer is computed from the last state. A model that is rewarded for its answers alone need not be that honest:
+# test it, don't assume it.
 
 # %% [markdown]
 # ## 6 The test was in the training text
 #
 # ### 6.1 Cheating by accident
 #
-# Texts from the web hold tests with their answers: **contamination**. We leak the first 50 test tasks
-# with right answers into the demonstrations, and go on for 150 steps. The fair rival is `longer` of section 2.4: as many
+# Texts from the web contain tests with their answers: **contamination**. We leak the first 50 test tasks with right
+# answers into the demonstrations, and train for 150 more steps. The fair rival is `longer` of section 2.4: as many
 # steps without the leak.
 
 # %% tags=["recorded"]
@@ -630,13 +630,14 @@ for name, by_model in recorded["leak"].items():
 predicted("leak-swapped", "nearly as on the published text")
 
 # %% [markdown]
-# In all seeds the published score rises by 12 points or more, and the fresh one changes by 3 points at most. The rephrased score, which is
-# often shown as proof of innocence, rises as well: it catches models that learned the *wording*; ours learned the *answer*.
+# In all recorded seeds the leak raises the published score by 12 points or more, and changes the fresh one by 3 at
+# most. The rephrased score, often shown as proof of innocence, rises as well. It catches models that learned the
+# *wording*; ours learned the *answer*.
 #
 # ### 6.2 Finding it from outside
 #
-# Fresh tasks of the same kind are the best test. If there are none, compare the **loss**: on what a model has read it is
-# lower than on what is as hard and was never published.
+# Fresh tasks of the same kind are the best test. If there are none, compare the **loss**: on texts that a model has
+# read it should be lower than on texts that are as hard and were never published.
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
@@ -652,7 +653,8 @@ for name, each in {"no leak": longer, "leak": leaky}.items():
           f"difference {low:+.2f} to {high:+.2f}")
 
 # %% [markdown]
-# The first interval holds 0, the second doesn't. The control makes it evidence: published tasks might just be easier.
+# The first interval contains 0, the second doesn't. Only the model without the leak makes this evidence: otherwise the
+# published tasks might just be easier.
 
 # %% [markdown]
 # ## 7 Open the library
@@ -677,8 +679,8 @@ show_source(bootstrap_interval, last=6)
 #
 # The evaluation harness behind many leaderboards, `lm-eval` (Biderman et al. 2024), reports two scores for multiple
 # choice. `acc` takes the answer with the highest log-probability: the *sum* of lesson 12. `acc_norm` divides it by the
-# answer's length in *characters* first, so that it does not depend on how a tokenizer cuts. `score_answers` gives the sums;
-# we redo one by hand, and score lesson 12's model on four beginnings.
+# answer's length in *characters* first, so that it does not depend on how a tokenizer cuts. `score_answers` gives the
+# sums. We redo one by hand, and score lesson 12's model on four beginnings.
 
 # %%
 from txlib import load_pretrained
@@ -707,7 +709,7 @@ for name, score in {"acc": each, "acc_norm": each / characters}.items():
     print(f"{name:8} {hits} of {len(ENDS)}; true rate {low:.0%} to {high:.0%}")
 
 # %% [markdown]
-# Chance is one in four. Four tasks show that the model is better than that, and little more.
+# Chance is one in four. Four tasks barely show that the model is better than that.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -722,7 +724,7 @@ for name, score in {"acc": each, "acc_norm": each / characters}.items():
 # </details>
 # <details><summary>B. Both models' answers to each task</summary>
 #
-# Right. If they differ on 6 tasks, all in favor of B, that says far more than two means.
+# Right. If they differ on 6 tasks, all in favor of B, that says far more than two means do.
 # </details>
 # <details><summary>C. Nothing: 3 points are 3 points</summary>
 #
@@ -737,7 +739,7 @@ for name, score in {"acc": each, "acc_norm": each / characters}.items():
 # </details>
 # <details><summary>B. 1</summary>
 #
-# Right: the only choice of ten answers holds the right one. It is a rough estimate, and without bias.
+# Right: the only choice of ten answers contains the right one. The estimate is rough, but without bias.
 # </details>
 # <details><summary>C. 0.1</summary>
 #
@@ -759,7 +761,7 @@ for name, score in {"acc": each, "acc_norm": each / characters}.items():
 #
 # <details><summary>A. The steps are correct</summary>
 #
-# They could be written next to an answer that was found otherwise.
+# They could be written next to an answer that was found in another way.
 # </details>
 # <details><summary>B. The answers change when a step is changed</summary>
 #

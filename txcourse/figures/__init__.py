@@ -50,6 +50,7 @@ from txcourse.figures.low_rank import (
 from txcourse.figures.music import by_shift, lag_curve, loss_by_bar, position_costs, preferred_distances, skewing
 from txcourse.figures.positions import beyond, dials, entrances, picking, reader, sinusoids, turns, weight_by_distance
 from txcourse.figures.recurrent import four_readers, gradients_back, reach, recurrent_translator
+from txcourse.figures.rewards import pushed_answers
 from txcourse.figures.scale import cuts, isoflops, magnitudes, memory, ring, shards, split_network, timetable
 from txcourse.figures.serving import batches, pages
 from txcourse.figures.sets import clusters
@@ -148,6 +149,7 @@ __all__ = [
     "preferred_distances",
     "pretraining",
     "products",
+    "pushed_answers",
     "random_feature_errors",
     "ranks_by_length",
     "ranks_of_heads",
