@@ -58,12 +58,9 @@ for query in ("könig", "könige", "orks"):
     print(f"{query:8} → {dictionary.get(query, 'nothing')}")
 
 # %% [markdown]
-# Two things are missing.
-#
-# **It is brittle.** *Könige* is nearly *König*, but "nearly" does not exist for a `dict`. A key matches or it does not.
-#
-# **It cannot learn.** Move a query a little, and the answer stays exactly the same until it jumps. There is no slope to
-# follow downhill, so no gradient can improve the keys.
+# **It is brittle.** *Könige* is nearly *König*, but "nearly" does not exist for a `dict`. And **it cannot learn.** Move a
+# query a little, and the answer stays exactly the same until it jumps. There is no slope to follow downhill, so no
+# gradient can improve the keys.
 #
 # Both problems have the same cure. Let each key match *to a degree*, and answer with a mixture of all values, each
 # weighted by how well its key matches. That is **attention**. By the end of this lesson it will read sentence pairs
@@ -74,7 +71,8 @@ for query in ("könig", "könige", "orks"):
 #
 # How can a lookup know "nearly"? Let keys and queries be vectors: the larger their dot product, the better the match.
 # Below, five keys point in directions from 0° to 120°, and the query points at 63°, close to the third key. A **hard**
-# lookup puts all of the weight on the best key. A **soft** lookup divides it among the keys.
+# lookup puts all of the weight on the best key. A **soft** lookup divides it among the keys, by the softmax, which
+# section 3 takes apart.
 
 # %%
 angle = torch.tensor([0.0, 30.0, 60.0, 90.0, 120.0]).deg2rad()
@@ -98,9 +96,8 @@ plots.heatmap(
 # The soft weights are positive, they add up to 1, and they change smoothly as the query turns. So a gradient can tell
 # the query where to turn and the keys where to move.
 #
-# Try it. The five keys get the values 10 to 50. Turn the query with its arrow or with the sliders. What does the hard
-# answer do, and what does the soft one do? How do you bring the soft answer as close to the hard one as you like? (If
-# you see no sliders, run the cell.)
+# Try it. The five keys get the values 10 to 50. Turn the query with its arrow or with the sliders. How do you bring the
+# soft answer as close to the hard one as you like? (If you see no sliders, run the cell.)
 
 # %%
 explore.lookup(key, torch.arange(10.0, 51.0, 10.0), query[0], scale=4,
@@ -373,11 +370,15 @@ def attention(q, k, v, mask=None, scale=None):
 # The trick is a guessing game. Take 32 pairs and mix them up. Given an English sentence, which of the 32 German ones is
 # its partner? Each English word looks itself up in a German sentence. What it finds is a mixture of values. If that
 # mixture is like the word's own *query* vector, the word counts as found, and the sentences probably belong together.
-# *king* should be found in a sentence with *König*, and nowhere else. Right guesses are rewarded, wrong ones punished.
-# To win, each English word has to learn what to look for, and each German word which queries to match and what to
-# answer.
+# *king* should be found in a sentence with *König*, and nowhere else. To win, each English word has to learn what to
+# look for, and each German word which queries to match and what to answer.
 #
-# The numbers of one round, from two sentences to their place in the table:
+# On paper, let *king* have the query $(2, 1)$. In its partner sentence it finds a mixture, say $(1, 1)$; the dot product
+# says that they are alike: $2 \cdot 1 + 1 \cdot 1 = 3$. In another sentence it finds $(-1, 1)$, which gives $-1$. The
+# softmax of 3 and −1 is 0.98 and 0.02: with this word alone, the guess would be right. A sentence's number is the mean
+# over its words. (In the code, the dot products are divided by $\sqrt d$ as well.)
+#
+# One round, from two sentences to their place in the table:
 
 # %% jupyter={"source_hidden": true}
 figures.guessing_game(
@@ -461,10 +462,10 @@ for number, row in enumerate(match_by_loops(2, untrained).tolist()):
     print(f"English {number} ", "".join(f"{score:10.2f}" for score in row))
 
 # %% [markdown]
-# Two pairs take four calls, one per cell of this table; 32 pairs would take 1,024. Our `attention` does them in one: it
-# works on the last two axes, and an axis in front can count the German sentences. (The queries lack that axis, so torch
-# repeats them for each sentence: **broadcasting**.) All English words of the batch form one long line, and each of them
-# looks itself up in every German sentence. Padding is masked.
+# Two pairs take four calls, one per cell of this table; 32 pairs would take 1,024. Our `attention` does them in one, in
+# three steps. Padded to 12 words, the 32 English sentences are put into one line of 384 queries, `(384, d)`. The keys
+# keep an axis in front that counts the German sentences, `(32, 12, d)`. The queries lack that axis, so torch repeats
+# them for each German sentence (**broadcasting**), and each query finds 32 mixtures: `(32, 384, d)`. Padding is masked.
 
 
 # %% tags=["recorded"]
@@ -611,9 +612,8 @@ for line in range(0, 40, 8):
 expect("Words right, of 40", sum(right for *_, right in learned), 16, 40)
 
 # %% [markdown]
-# Look at the misses as well. Some are another form of the right word, like *untoten* for *undead*. Others are plainly
-# wrong. Our explanation: the game rewards a word only as far as it helps to recognize the sentence, and in this short
-# training such keys were good enough.
+# Some misses are another form of the right word, like *untoten* for *undead*. Others are plainly wrong. Our explanation:
+# the game rewards a word only as far as it helps to recognize the sentence.
 #
 # ### Break it: no $\sqrt{d_k}$
 #
@@ -661,10 +661,9 @@ for name, games in recorded.items():
 
 # %% [markdown]
 # With the scale, the lookup begins soft and hardens *while it learns*. Without it, the lookup is hard before anything
-# has been learned: chance has given nearly nine tenths of each word's attention to one key. Our explanation: a soft
-# lookup returns a little of every value in the sentence, so the one that really helps can be found and grow. A hard
-# lookup returns only one. That value learns to be a good answer, whatever word it belongs to, and so confirms the
-# choice that chance made.
+# has been learned: chance has given nearly nine tenths of each word's attention to one key. Our explanation: a hard
+# lookup returns only one value. It learns to be a good answer, whatever word it belongs to, and so confirms the choice
+# that chance made.
 #
 # So a falling loss does not prove that a part works. Look inside.
 
@@ -722,8 +721,8 @@ plots.mask(
 )
 
 # %% [markdown]
-# Combine some yourself. The view begins with the fifth mask, its window doubled, and shows the line of code that you
-# would write. How must the three rules be combined so that the first word also sees the future, and no other word does?
+# Combine some yourself. The view begins with the fifth mask, its window doubled. How must the three rules be combined so
+# that the first word also sees the future, and no other word does?
 
 # %%
 explore.masks(causal() & (sliding_window(4) | global_tokens([0])), length=12)
@@ -855,8 +854,7 @@ for n in (128, 256, 512, 1024):
 # </details>
 # <details><summary>C. Only the outputs at the padding are wrong, and those are never read</summary>
 #
-# Those are indeed meaningless, even with a mask. But without a mask, the real words also mix in the
-# padding's values.
+# Without a mask, the real words also mix in the padding's values.
 # </details>
 
 # %% [markdown]
