@@ -16,6 +16,9 @@
 #
 # Lesson 01 turned text into a row of vectors. What is missing is a way to turn one row into another, such as a sentence
 # into its translation: Chinese to English in one of the lectures, German to English here.
+#
+# Our sentences come from dialogues in free computer games. Could you translate them word by word, with a dictionary?
+# Look at what *Ziel* becomes. The last pair will stay with us through lesson 09.
 
 # %% tags=["recorded"]
 import json
@@ -35,11 +38,6 @@ from txlib.data import collate, shipped, translation
 from txlib.paths import DATA
 from txlib.text import Tokenizer
 
-# %% [markdown]
-# Our sentences come from dialogues in free computer games. Could you translate them word by word, with a dictionary?
-# Look at what *Ziel* becomes. The last pair will stay with us through lesson 09.
-
-# %% tags=["recorded"]
 german_pairs = translation("games", "de-en")
 print(f"{len(german_pairs.train):,} pairs to learn, {len(german_pairs.test):,} to test")
 for german, english in german_pairs.train:
@@ -48,15 +46,11 @@ for german, english in german_pairs.train:
 our_pair = next(p for p in german_pairs.train
                 if p[1] == "The orcs have attacked the humans.")
 print(" | ".join(our_pair))
-unequal = sum(len(g.split()) != len(e.split()) for g, e in german_pairs.train)
-print(f"{unequal / len(german_pairs.train):.0%} of the pairs differ in length")
 
 # %% [markdown]
-# What *Ziel* becomes depends on the words around it. The words of our pair also change places, and in nearly three
-# pairs of four the two sides differ in length.
-#
-# So we need a function from a sequence of *any* length to another of *any* length, where each output may depend on
-# *every* input. A matrix has a fixed size. What can do it?
+# What *Ziel* becomes depends on the words around it. The words of our pair also change places. So we need a function
+# from a sequence of *any* length to another of *any* length, where each output may depend on *every* input. A matrix
+# has a fixed size. What can do it?
 
 # %% [markdown]
 # ## 2 A net that reads
@@ -112,7 +106,7 @@ vocabulary = Tokenizer.load(shipped("games-de-en") / "tokenizer.json")
 rows = vocabulary.encode_batch([german for german, _ in german_pairs.train])
 first = Counter(ids[0] for ids in rows if 4 <= len(ids) <= 27)
 starters = [id for id, _ in first.most_common(16)]
-print([vocabulary.token(id) for id in starters])
+print(*(vocabulary.token(id) for id in starters))
 
 # %% [markdown]
 # The right answer is the first token's index in this list, from 0 to 15. Sentences of equal length go into one group,
@@ -273,9 +267,8 @@ print(f"h = {1 - z:.2f} · {n:.2f} + {z:.2f} · {h:.2f} = {new:.2f}")
 # h_t &= (1 - z_t) \odot n_t + z_t \odot h_{t-1}
 # \end{aligned}$$
 #
-# Here $\sigma$ is the sigmoid, and $\odot$ multiplies entry by entry. Where $z_t = 1$, the state passes unchanged, and
-# so does its gradient. These are PyTorch's equations. In some papers $z$ and $1 - z$ change places, and $r_t$
-# multiplies $h_{t-1}$ *before* the matrix.
+# Here $\sigma$ is the sigmoid, and $\odot$ multiplies entry by entry. These are PyTorch's equations. In some papers $z$
+# and $1 - z$ change places, and $r_t$ multiplies $h_{t-1}$ *before* the matrix.
 
 # %% tags=["recorded"]
 class Gated(nn.Module):
@@ -378,11 +371,9 @@ figures.gradients_back(
 #
 # ### Forward or backward? (second reading)
 #
-# The word going forward and the gradient going backward take the same road. To tell the two suspects apart, leave the
-# state as it is, and multiply only its gradient: `0.5 * h + 0.5 * h.detach()` equals `h`, but no gradient passes
-# through `detach`, so only half of it comes back.
-#
-# The same command trained three nets that do so with each state before the next step:
+# To tell the two suspects apart, leave the state as it is, and multiply only its gradient: `0.5 * h + 0.5 * h.detach()`
+# equals `h`, but no gradient passes through `detach`, so only half of it comes back. The same command trained three
+# nets that do so with each state before the next step:
 #
 # - `damped` is `identity` with the gradient halved: it keeps the word, but next to no gradient gets 20 tokens back;
 # - `boosted` is the plain net with the gradient doubled: it loses the word, but much of the gradient gets back;
@@ -398,13 +389,10 @@ for name, when in (("damped", "new"), ("boosted", "new"), ("Gated", "new"),
     print(f"{name:8}{when:8} gradient 20 tokens back:", *(f"{p:.0e}" for p in parts))
 
 # %% [markdown]
-# `damped` remembers, `boosted` does not. So the plain net forgot because the word fades on the way *forward*. Where the
-# state keeps it from the start, hardly any gradient needs to come back. Our explanation: the output layer only has to
-# learn to read the word from the state.
-#
-# But a net can also *learn* to keep, and for that it needs the gradient. A new GRU lets 3 or 4 parts in 100,000
-# through; a trained one, more than half. With its gradient `cut`, it knows one word in five, no more than by always
-# naming the most frequent one.
+# `damped` remembers, `boosted` does not. So the plain net forgot because the word fades on the way *forward*. But a net
+# can also *learn* to keep, and for that it needs the gradient. A new GRU lets 3 or 4 parts in 100,000 through; a
+# trained one, more than half. With its gradient `cut`, it knows one word in five, no more than by always naming the
+# most frequent one.
 
 # %% [markdown]
 # ## 4 One net reads, another writes
@@ -418,11 +406,24 @@ for name, when in (("damped", "new"), ("boosted", "new"), ("Gated", "new"),
 #
 # Square brackets join vectors; $y_{t-1}$ in them is the token's embedding. All that the decoder ever learns of the
 # source is $c$. Cho et al. hand it to every step, as here; Sutskever et al. only to the first.
+#
+# First with single numbers. Section 2's net ended with −0.72; that is $c$. Let each step write 1 if its state is
+# positive and else −1, and read it in the next step, with a weight of −2:
+
+# %%
+c = s = torch.tensor(-0.72)
+y = 0.0  # the start token
+for t in (1, 2, 3):
+    s = torch.tanh(0.5 * s - 2 * y + c)
+    y = s.sign().item()
+    print(f"step {t}: s = tanh(0.5 · s − 2 · y + c) = {s:5.2f}, so write {y:2.0f}")
+
+# %% [markdown]
+# What one step writes changes the next. The whole translator, with words:
 
 # %% jupyter={"source_hidden": true}
 figures.recurrent_translator(
-    "Die Orks haben die Menschen angegriffen ! ⟨end⟩".split(),
-    "The orcs have attacked the humans . ⟨end⟩".split(),
+    "Die Orks haben die Menschen angegriffen ! ⟨end⟩".split(), "The orcs have attacked the humans . ⟨end⟩".split(),
     title="All that the decoder knows of the sentence is one vector",
     alt="Below, eight encoder states in a row, each fed by a German token and the state before it. From the last, an "
     "arrow leads to a box c, and from c to all nine decoder states above. All but the first write an English token.",
@@ -555,18 +556,23 @@ print("right letters:", {n: f"{letters_right(one_vector, n):.0%}" for n in ROWS}
 #
 # You would not translate from memory, by one look at the whole sentence: for each word you write, you look back at the
 # part that you need now. Bahdanau, Cho and Bengio (2015) let the decoder do the same. The encoder has made a state for
-# each word, $h_1 \dots h_n$. Keep them all, and mix a new context for each step. Here are three states of one number
-# each, and scores that say how well each fits what is about to be written:
+# each word, $h_1 \dots h_n$. Keep them all, and mix a new context for each step. Here are a decoder's state and three
+# encoder states of one number each. The score says how well each fits what is about to be written; its factors, 2, 1
+# and 1, are weights that training might find:
 
 # %%
-h = torch.tensor([4.0, 7.0, 1.0])  # three encoder states
-e = torch.tensor([0.0, 2.0, -1.0])  # their scores
-a = e.softmax(dim=0)  # e^0, e^2, e^-1, divided by their sum
-print("weights", " ".join(f"{weight:.2f}" for weight in a))
-print(f"context {(a * h).sum():.2f}")
+s = torch.tensor(-1.0)  # the decoder's state, which asks
+h = torch.tensor([0.0, 1.5, -1.0])  # three encoder states
+e = 2 * torch.tanh(1 * s + 1 * h)  # their scores
+a = e.softmax(dim=0)  # e to the power of each score, divided by their sum
+for name, numbers in {"scores": e, "weights": a}.items():
+    print(f"{name:8}", " ".join(f"{number:5.2f}" for number in numbers))
+print("context ", " + ".join(f"{w:.2f} · {state}" for w, state in zip(a, h)),
+      f"= {(a * h).sum():.2f}")
 
 # %% [markdown]
-# The best score gets most of the weight. With vectors:
+# The best score gets most of the weight. The next state $s$ gets other scores, other weights and another context. With
+# vectors:
 #
 # $$e_{t,i} = v^\top \tanh(W s_{t-1} + U h_i) \qquad
 # a_{t,i} = \frac{\exp e_{t,i}}{\sum_j \exp e_{t,j}} \qquad c_t = \sum_i a_{t,i} h_i$$
@@ -660,9 +666,8 @@ plots.lines(
 )
 
 # %% [markdown]
-# No rival closes the gap, and neither do twice the steps: of sixteen letters, no rival gets a third right, while
-# attention gets 95%. So what helps is to *choose*. Up to the longest rows of the training, the gap grows with the
-# length. At 24 letters all get worse.
+# Of sixteen letters, no rival gets a third right, attention at least 95%. So what helps is to *choose*. Up to the
+# longest rows of the training, the gap grows with the length. At 24 letters all get worse.
 #
 # Where does it look? Each state that asks, $s_0$ to $s_{m-1}$, has its row of weights:
 
@@ -686,7 +691,7 @@ plots.heatmap(
 )
 
 # %% [markdown]
-# The model was never told where to look. In some rows, half of the weight is one column off.
+# The model was never told where to look. In some rows, half of the weight or more is one column off.
 #
 # ### Break it: look elsewhere
 #
@@ -710,8 +715,7 @@ for change in (equal, moved):
     hook.remove()
 
 # %% [markdown]
-# So it depends on where it looks. With equal weights, 14% are right, where guessing gets 5%. Moved by one position,
-# 57% are: the neighboring state is still of some use.
+# So it depends on where it looks. Moved by one position, the neighboring state is still of some use.
 
 # %% [markdown]
 # ## 6 Real sentences
@@ -746,7 +750,7 @@ for name, model in models.items():
 
 # %% [markdown]
 # Neither finds *attacked*. But with one vector the humans are lost; with attention, both nouns are where they belong.
-# One sentence proves nothing, and both models are poor on most of the others: what counts is the contest.
+# One sentence proves nothing: what counts is the contest.
 #
 # ### Where does it look?
 #
@@ -791,8 +795,8 @@ plots.heatmap(
 )
 
 # %% [markdown]
-# *not* is third in English, and *nicht* next to last in German: the decoder jumps ahead, and for *Emperor* it comes
-# back. No fixed order could do that. But we picked this map, and even here some rows are spread over half the sentence.
+# *nicht* comes late in German: for *not* the decoder jumps ahead, and for *Emperor* it comes back. But we picked this
+# map, and even here some rows are spread over half the sentence.
 #
 # ### Open the library (second reading)
 #
@@ -812,8 +816,7 @@ show_source(AdditiveAttention.score)
 # %% [markdown]
 # The library also has the scores of Luong et al. (2015): the bilinear $s^\top W h$, and the plain inner product $s^\top
 # h$, which lesson 03 uses. All inner products together are one matrix product; the additive score has to hold a vector
-# of $d$ numbers for each *pair*. Britz et al. (2017) found the additive score slightly better, and at the largest width
-# far better. Lesson 03 shows a likely reason.
+# of $d$ numbers for each *pair*. Britz et al. (2017) found the additive score slightly better.
 
 # %% [markdown]
 # ## 7 What remains slow
@@ -823,16 +826,14 @@ show_source(AdditiveAttention.score)
 # **Distance.** In *The **chef** who fed us all through the long winter **was** tired*, it is the chef who was tired,
 # though the winter is next to *was*. The number of steps that it takes two words to meet is their **interaction
 # distance**. In a recurrent net it is *linear*: $|i - j|$ steps from word $i$ to word $j$, each of which may overwrite
-# what is carried. This *locality* is a good first guess, since neighbors often belong together. Where it is wrong, the
-# net has to learn against it.
+# what is carried. This *locality* is a good first guess, since neighbors often belong together.
 #
 # **Waiting.** $h_t$ cannot begin before $h_{t-1}$ is done. Draw each net as a graph: the words at height 0, and above
 # them each vector that it computes, as high as the step in which it can be ready. Four nets read a shorter sentence:
 
 # %% jupyter={"source_hidden": true}
 figures.reach(
-    figures.four_readers(9), "The chef who fed us all winter was tired".split(),
-    pair=("chef", "tired"),
+    figures.four_readers(9), "The chef who fed us all winter was tired".split(), pair=("chef", "tired"),
     title="Chef and tired meet after seven more steps, or after four layers, three, or one",
     alt="Four graphs over nine words. Recurrent: a staircase of nine steps. Convolution of width 3: four layers, a "
     "triangle that just reaches the first word. Dilated: three layers. Attention: one, with a line from each word.",
@@ -849,10 +850,13 @@ figures.reach(
 # words look at each other by attention, as in the right panel, and leave out the recurrence. That is the Transformer,
 # and the rest of this course.
 #
-# *Second reading.* On English and French, one vector reached 17.8 BLEU and attention 26.8 (Bahdanau et al. 2015,
-# Table 1). Sutskever et al. (2014) got 34.8 without attention, but with five LSTMs of 384 M parameters each. In section
-# 6's contest, dilated convolutions (ByteNet) reached 19.3 as the mean of three seeds, and convolutions with attention
-# in each layer (ConvS2S) 34.6. [Lesson 09](09_translation.ipynb) adds the Transformer and the results of later years.
+# <details><summary><i>Second reading:</i> results of that time</summary>
+#
+# On English and French, one vector reached 17.8 BLEU and attention 26.8 (Bahdanau et al. 2015, Table 1). Sutskever et
+# al. (2014) got 34.8 without attention, but with five LSTMs of 384 M parameters each. In section 6's contest, dilated
+# convolutions (ByteNet) reached 19.3 as the mean of three seeds, and convolutions with attention in each layer
+# (ConvS2S) 34.6. [Lesson 09](09_translation.ipynb) adds the Transformer and the results of later years.
+# </details>
 
 # %% [markdown]
 # ## 8 Quiz
@@ -890,22 +894,7 @@ figures.reach(
 # No gate of a GRU can do that alone. $r = 0$ hides the past from the *proposal* only.
 # </details>
 #
-# **3. Source and target have 20 words each. How many scores does the translator with attention compute?**
-#
-# <details><summary>A. 20</summary>
-#
-# That is one step of the decoder. Each step asks anew.
-# </details>
-# <details><summary>B. 40</summary>
-#
-# A score belongs to a *pair*, of a word read and a word written.
-# </details>
-# <details><summary>C. 400, or a few more</summary>
-#
-# Right: 21 by 21, with the end tokens.
-# </details>
-#
-# **4. You replace one GPU by a hundred. Which of these is then trained on one long sentence hardly any faster?**
+# **3. You replace one GPU by a hundred. Which of these is then trained on one long sentence hardly any faster?**
 #
 # <details><summary>A. The recurrent net</summary>
 #
