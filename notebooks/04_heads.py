@@ -71,17 +71,18 @@ sentence = ["the", "orcs", "have", "attacked", "the", "humans"]
 x = torch.tensor([stored[word] for word in sentence])  # (n, d)
 score = x @ x.T / 64**0.5  # (n, n)
 weight = score.softmax(dim=-1)  # (n, n)
+print(f"{stored['own']:.0%} of a word's weight is on itself, "
+      f"on average over {stored['sentences']} held-out sentences")
 
 # %% [markdown]
 # In the left table, the scores are divided by 8 once more, so that each word's score with itself is 1:
 
 # %% jupyter={"source_hidden": true}
 plots.heads(
-    torch.stack([score / 8, weight]), names=["score ÷ 8", "weight"],
-    rows=sentence, columns=sentence, numbers=True, size=0.55,
-    title="Words compared as they are: each finds itself",
-    alt="Two tables of six words by six words. In both, the largest number of each row is on "
-    "the diagonal. In the table of scores, the upper right half mirrors the lower left.",
+    torch.stack([score / 8, weight]), names=["score ÷ 8", "weight"], rows=sentence, columns=sentence, numbers=True,
+    size=0.55, title="Words compared as they are: each finds itself",
+    alt="Two tables of six words by six words. In both, the largest number of each row is on the diagonal. In the table "
+    "of scores, the upper right half mirrors the lower left.",
 )
 
 # %% [markdown]
@@ -89,8 +90,7 @@ plots.heads(
 #
 # **Every word finds itself.** $x_i \cdot x_i$ is the squared length, and among vectors of equal length no dot product
 # is larger. So each row puts nearly all its weight on its own word; only *the* shares it with its twin. Second comes
-# what *resembles* the word: for *orcs*, *humans*, though it needs *attacked*. Our sentence is typical: over 826
-# held-out sentences, a word's weight on itself is 88% on average (stored in the same file).
+# what *resembles* the word: for *orcs*, *humans*, though it needs *attacked*.
 #
 # **Looking is mutual.** $x_i \cdot x_j = x_j \cdot x_i$: the score of *orcs* with *humans* is that of *humans* with
 # *orcs*. But a verb may need its subject more than the subject needs the verb.
@@ -165,8 +165,8 @@ prove_equal(moved, exchanged, what="Exchanged outputs, and outputs exchanged")
 prove_equal(plain[3], exchanged[3], what='What "attacked" hears in the two sentences')
 
 # %% [markdown]
-# To *attacked*, both sentences are the same, whatever the matrices. So word vectors must also say where a word is
-# (lesson 05); until then, each position simply has a learned vector that is added to the word's.
+# To *attacked*, both sentences are the same. So word vectors must also say where a word is (lesson 05); until then, each
+# position simply has a learned vector that is added to the word's.
 #
 # ### Measured: look left
 #
@@ -284,11 +284,11 @@ for name, attend in (("one projection", one_projection), ("query and key", one_h
 expect("Query and key, the worst start", min(left), 0.95, 1.0)
 
 # %% [markdown]
-# A query *and* a key solve it: "I look for the position before mine" is one matrix. One projection cannot, and the
-# reason fits on paper. With it, scores are mutual: $s_{ij} = s_{ji}$. Word 2 must match word 1 better than word 3, so
-# $s_{21} > s_{32}$. In the same way $s_{32} > s_{43} > s_{54} > s_{65} > s_{16}$, and word 1, whose left neighbor is
-# word 6, needs $s_{16} > s_{21}$: the chain ends where it began, with $s_{21} > s_{21}$. So at least one of the six
-# positions must fail. The other five, and 1 lucky guess in 20, make 84%, if training gets that far.
+# A query *and* a key solve it: "I look for the position before mine" is one matrix. With one projection, some word
+# looks the wrong way, and the reason fits on paper: scores are mutual, $s_{ij} = s_{ji}$. Word 2 must match word 1
+# better than word 3, so $s_{21} > s_{32}$. In the same way $s_{32} > s_{43} > s_{54} > s_{65} > s_{16}$, and word 1,
+# whose left neighbor is word 6, needs $s_{16} > s_{21}$: the chain ends where it began. The other five positions, and 1
+# lucky guess in 20, make 84%, the most that any of the three starts reached.
 
 # %% [markdown]
 # ## 3 One row of weights, two words to find
@@ -324,9 +324,9 @@ predicted("one-head", "know one side and guess the other")
 # %% [markdown]
 # Each word has one row of weights, and training spends nearly all of it on one neighbor. Section 4 shows the row.
 #
-# Could it not spend 0.7 on the left and 0.3 on the right, to mark which is which? A linear layer can score each word by
-# how loud it is in the sum. The louder of the two then always wins, so it never names the quieter one. But a network
-# with a hidden layer can tell the two apart, and in a real block one follows (lesson 06). So the strongest rival is:
+# Could it not spend 0.7 on the left and 0.3 on the right, to mark which is which? The linear layer that reads the
+# mixture would then have to name the quieter of two words. Training found no such way. But a network with a hidden
+# layer might tell the two apart, and in a real block one follows (lesson 06). So the strongest rival is:
 
 # %% tags=["nbval-ignore-output"]
 def head_and_network(d_model):
@@ -335,10 +335,13 @@ def head_and_network(d_model):
 
 
 rival = both_neighbors(head_and_network, "one head and a hidden layer")
+for attend in (one_head, head_and_network):
+    size = sum(weights.numel() for weights in attend(64).parameters())
+    print(f"{attend.__name__}: {size:,} parameters")
 
 # %% [markdown]
-# So a single head is not helpless: followed by a network, it knows both, from each start. But that network is twice as
-# large as the attention itself. There is a simpler way: two rows of weights for each word.
+# So a single head is not helpless: followed by a network, it knows both, from each start. But it takes three times the
+# parameters. There is a simpler way: two rows of weights for each word.
 
 # %% [markdown]
 # ## 4 The idea in one picture
@@ -349,9 +352,8 @@ rival = both_neighbors(head_and_network, "one head and a hidden layer")
 # %% jupyter={"source_hidden": true}
 figures.multihead(
     4, title="Cut into strips: each head attends on its own",
-    alt="From left to right: x is projected to Q, K and V; each is cut into four colored "
-    "strips. Strips of Q and K of one color make one head's weight matrix; with the strip of V "
-    "it gives one narrow mixture. The four mixtures are joined and projected to the output.",
+    alt="From left to right: x is projected to Q, K and V; each is cut into four colored strips. Strips of Q and K of one "
+    "color make one head's weight matrix; with the strip of V it gives one narrow mixture. The four are joined, projected.",
 )
 
 # %% [markdown]
@@ -393,8 +395,7 @@ worst = min(accuracy(model)[-1] for model in two)
 expect("Both neighbors, two heads, the worst start", worst, 0.95, 1.0)
 
 # %% [markdown]
-# Solved, from each start. Here are the weights for one text, from the first start, of the only head of section 3 and of
-# these two:
+# Solved, from each start. The weights for one text, of section 3's only head and of these two:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 positions = [f"word {i}" for i in range(1, 7)]
@@ -413,13 +414,9 @@ plots.heads(
 # %% [markdown]
 # ## 5 Build it: all heads at once
 #
-# The loop takes many small matrix products where a few large ones would do. Three observations make it unnecessary.
-#
-# 1. $h$ narrow projections side by side are one wide projection, `(d_model, d_model)`.
-# 2. To attend, the heads need an axis: `(batch, heads, n, d_k)`.
-# 3. `attention` works on the last two axes, whatever is in front of them.
-#
-# Take a batch of 2, 6 words, 8 columns and 4 heads.
+# The loop takes many small matrix products where a few large ones would do. $h$ narrow projections side by side are one
+# wide projection, `(d_model, d_model)`; and `attention` works on the last two axes, so the heads only need an axis in
+# front of them: `(batch, heads, n, d_k)`. Take a batch of 2, 6 words, 8 columns and 4 heads.
 #
 # **Step 1: project. Step 2: split.** Of the 8 columns of each word, head 0 gets the first two, head 1 the next two, and
 # so on. (The equation counts heads from 1, Python from 0.) A `view` divides the last axis in two. The head axis then
@@ -588,12 +585,11 @@ expect("Wrong join, the worst start", min(found), 0.7, 0.85)
 predicted("heads-leak", "most of them", "It reads the next word.")
 
 # %% [markdown]
-# The right layer knows what can be known, 21%. The wrong one knows five words of six, and looks like the better model.
-# But when the model itself is to write the next word, there is nothing to read; lesson 08 shows such a model at work. A
+# The right layer knows what can be known, 21%. The wrong one knows five of six, and looks like the better model. But
+# when the model itself is to write the next word, there is nothing to read; lesson 08 shows such a model at work. A
 # result that is too good to be true is a bug until you have shown that it is not.
 #
-# (With both shortcuts, in split *and* join, the mask holds, since the numbers stay in the order of the text. But a head
-# then sees only a short stretch of the text. Section 7 trains such a model.)
+# (Section 7 trains a model with both shortcuts, in split *and* join.)
 
 # %% [markdown]
 # ## 6 Self-attention and cross-attention
@@ -637,13 +633,13 @@ print(f"without a mask the output changes by {change:.0%}")
 # ### Open the library, and torch
 #
 # What you have built is the library's `MultiHeadAttention`, and torch's `nn.MultiheadAttention`. In the library's
-# `attend`, find `self.project`, `self.split`, and `self.mechanism`, which is `attention`. The last line of `forward`
-# joins and projects. Skip the options: `rotary` and `position_bias` are for lesson 05, `cache` and `offset` for 13.
+# `attend`, find `self.project`, `self.split`, and `self.mechanism`, which is `attention`. (`rotary` and `position_bias`
+# are for lesson 05, `cache` and `offset` for 13.)
 
 # %%
 from txlib.attention import MultiHeadAttention
 
-show_source(MultiHeadAttention.forward, MultiHeadAttention.attend)
+show_source(MultiHeadAttention.attend)
 
 # %% [markdown]
 # Its four layers have the names of ours, so our weights simply load. torch keeps the three input matrices stacked in
@@ -677,9 +673,8 @@ prove_equal(their_found, found, tolerance=1e-4, what="torch's and yours")
 # > Der König ist tot. → *the* ? *is*
 #
 # On paper: between *the* and *is* there is probably a noun. Say that the query therefore scores 0 with *der* and *ist*,
-# 3 with *König* and 1 with *tot*. Then softmax gives them the weights 0.04, 0.81, 0.04 and 0.11. With the values
-# $(1, 0)$ for *König*, $(0, 1)$ for *tot* and $(0, 0)$ for the others, the mixture is $(0.81, 0.11)$. From it, a linear
-# layer can name *king* instead of *dead*.
+# 3 with *König* and 1 with *tot*: softmax gives the weights 0.04, 0.81, 0.04 and 0.11. With the values $(1, 0)$ for
+# *König*, $(0, 1)$ for *tot* and $(0, 0)$ for the others, the mixture is $(0.81, 0.11)$: *king* rather than *dead*.
 #
 # The sentence pairs are lesson 03's, and so are `words`, `vocabulary` and `encode`, which turn them into numbers: 0 is
 # padding, 1 is any word that occurs fewer than 20 times. We keep the pairs of 3 to 12 words a side.
@@ -785,9 +780,9 @@ expect("Gaps filled correctly", right, 0.35, 0.5)
 #
 # ### What do the heads look at?
 #
-# Take one held-out sentence, and hide each of its words in turn. At *king*, for example, the model is told *more* and
-# *Haldric* only, and where the gap is. Which head finds *könig* for *king*, and which *tot* for *dead*? Run the cell
-# for a menu of the heads, with numbers.
+# Take one held-out sentence, and hide each of its words in turn. At *king*, the model is told *more* and *Haldric* only,
+# and where the gap is. Which head finds *könig* for *king*, and which *tot* for *dead*? Run the cell for a menu of the
+# heads, with numbers.
 
 # %% tags=["nbval-ignore-output"]
 def weights_of(model, line):
@@ -829,8 +824,8 @@ print(f"even weights would give {(1 / lengths).mean():.0%}")
 
 # %% [markdown]
 # For *king*, *we* and *gold*, the best head of each start puts most of its weight on the translation of a word that the
-# query has not seen. *now* is harder. Some of the last heads are near even weights. Are those superfluous?
-# Exercise 04 takes heads out of a layer; Michel et al. (2019) did so in large models.
+# query has not seen. *now* is harder. Are the last heads superfluous? Exercise 04 takes heads out of a layer; Michel
+# et al. (2019) did so in large models.
 #
 # ### Break it: how many heads?
 #
@@ -851,9 +846,8 @@ plots.ranges(
 
 # %% [markdown]
 # More heads are better on average each time, and here the loss does not rise again. In the paper it did: Vaswani et al.
-# (table 3, rows A) measured a model more than a hundred times as large, in BLEU (lesson 09), where more is better.
-# There 8 to 16 heads were best; 1 head was 0.9 BLEU below them, and 32 were 0.4 below. In both cases, one head is too
-# few.
+# (table 3, rows A) measured a far larger model, in BLEU (lesson 09), where more is better. There 8 to 16 heads were
+# best; 1 head was 0.9 BLEU below them, and 32 were 0.4 below. In both cases, one head is too few.
 #
 # And with both shortcuts? No error, no `nan`, and the loss goes down: just a model that is worse with four heads than
 # the right one with a single head. This is what many mistakes in attention look like.
