@@ -3,17 +3,17 @@
 #
 # Transformers are the networks behind today's chatbots and translators. This course builds them by hand, from bare
 # torch. Before you choose a lesson, here are four things to try right now. Click into a cell and press
-# **Shift + Enter**: it runs, and the next cell is selected. Once installed, everything runs on your laptop, without a
-# GPU and without the internet. The output you see now is from our machine; yours will replace it.
+# **Shift + Enter**: it runs, and the next cell is selected. Everything runs on your laptop, without a GPU and without
+# the internet. The output you see now is from our machine; yours will replace it.
 
 # %% [markdown]
 # ## 1 Turn a query
 #
 # At the heart of a Transformer is *attention*, a lookup. Below, five *keys* are arrows, each with a value, from 10 to
 # 50. A *query* is an arrow as well. A hard lookup returns the value of the key closest in direction to the query. A
-# soft lookup mixes all the values: the closer a key, the more its value counts. Drag the tip of the query a little, or
-# move the first slider from 74 to 76 degrees. The hard answer jumps from 30 to 40, the soft one glides. (If you see no
-# sliders, run the cell. The picture shows the turn from 74 to 89 degrees.)
+# soft lookup mixes all the values: the closer a key, the more its value counts. Move the first slider from 74 to 76
+# degrees: the hard answer jumps from 30 to 40, the soft one glides. (If you see no sliders, run the cell. The picture
+# shows the turn from 74 to 89 degrees.)
 
 # %%
 import torch
@@ -49,21 +49,14 @@ print(f"soft answer: {weight @ value:.1f}, hard answer: {value[score.argmax()]:.
 # %% jupyter={"source_hidden": true}
 turned = torch.linspace(0, 120, 241)
 scores = 4 * arrow(turned) @ key.T  # (query, key)
-plots.lines(
-    {
-        "hard": (turned.tolist(), value[scores.argmax(dim=-1)].tolist()),
-        "soft": (turned.tolist(), (scores.softmax(dim=-1) @ value).tolist()),
-    },
-    title="A soft answer has a slope everywhere",
-    xlabel="direction of the query (degrees)", ylabel="answer",
-    alt="The hard answer is a staircase from 10 to 50, the soft one a smooth curve "
-    "through it.",
-)
+both = {"hard": value[scores.argmax(dim=-1)], "soft": scores.softmax(dim=-1) @ value}
+plots.lines({name: (turned.tolist(), answer.tolist()) for name, answer in both.items()},
+            title="A soft answer has a slope everywhere", xlabel="direction of the query (degrees)", ylabel="answer",
+            alt="The hard answer is a staircase from 10 to 50, the soft one a smooth curve through it.")
 
 # %% [markdown]
-# An answer that moves smoothly can be learned: nudge the query, and the answer shifts a little, so there is a slope to
-# follow. The hard answer is flat and then jumps. [Lesson 03](03_attention.ipynb) builds a soft lookup in five lines. In
-# a model, the arrows are computed from words, as you see next.
+# An answer that moves smoothly can be learned: there is a slope to follow. The hard answer is flat and then jumps.
+# [Lesson 03](03_attention.ipynb) builds a soft lookup in five lines. In a model, the arrows are computed from words.
 
 # %% [markdown]
 # ## 2 Watch a translator look back
@@ -80,9 +73,8 @@ translate("Die Orks haben die Menschen angegriffen!")
 
 # %% [markdown]
 # It was never told which words belong together. German puts the verb last, so the model jumps to the end for *have
-# attacked* and back for *the humans*. Not every row finds a partner: the ending *ed* and the exclamation mark look
-# mostly at the end of the sentence. Put other sentences into the cell above, for example *Wo ist das Raumschiff?* It
-# knows spaceships better than taxes: try *Ich zahle keine Steuern.* You build such a model in lessons 03 to 09.
+# attacked* and back for *the humans*. Put other sentences into the cell above. It knows spaceships, *Wo ist das
+# Raumschiff?*, better than taxes, *Ich zahle keine Steuern.* You build such a model in lessons 03 to 09.
 
 # %% [markdown]
 # ## 3 Fix a mask
@@ -93,6 +85,9 @@ translate("Die Orks haben die Menschen angegriffen!")
 
 
 # %%
+from txcourse.tour import show_mask
+
+
 def may_look(length):
     """True where a word, `query`, may look at a `key`: an earlier word, or itself,
     since it has been written; only the next word must stay hidden."""
@@ -101,14 +96,7 @@ def may_look(length):
     return key >= query  # (query, key)
 
 
-words, mask = ["I", "like", "green", "tea"], may_look(4)
-sees = "; ".join(f"{word}: {row.sum()} of 4" for word, row in zip(words, mask))
-plots.heatmap(
-    mask.float(), rows=words, columns=words, size=0.5, numbers=False, bar=False,
-    title="Dark: the row's word may look there",
-    xlabel="word looked at", ylabel="word that looks",
-    alt=f"How many of four words each word may look at, itself included. {sees}.",
-)
+show_mask(may_look(4), "I like green tea")
 
 # %% [markdown]
 # Every exercise has checks like the next one. Run it and read what it says. Then repair `may_look`, and run both cells
@@ -122,8 +110,7 @@ with check("first-mask") as show:
         show(may_look(length), f"{length} words")
 
 # %% [markdown]
-# A check doesn't just say *wrong*. When it recognizes a common mistake, it names it. Try as often as you like; nothing
-# leaves your machine.
+# A check doesn't just say *wrong*: it names a mistake that it recognizes. Nothing leaves your machine.
 
 # %% [markdown]
 # ## 4 A loss that is too good to be true
@@ -154,16 +141,10 @@ leaky = train_reader(ahead=1)
 # Guessed? Run the next cell; its code is folded. If its output is folded as well, click the three dots.
 
 # %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true, "source_hidden": true}
-steps = range(20, 201)
-mean = {name: torch.tensor(reader.losses).unfold(0, 20, 1).mean(dim=-1).tolist()
-        for name, reader in (("right", right), ("leaky", leaky))}
-plots.lines(
-    {name: (steps, curve) for name, curve in mean.items()},
-    title="The leaky model looks nearly perfect",
-    xlabel="training step", ylabel="training loss (nats)",
-    alt="Two training losses. The right model's falls to a little over 2, the leaky "
-    "one's to about 0.06.",
-)
+plots.lines({name: (range(20, 201), torch.tensor(reader.losses).unfold(0, 20, 1).mean(dim=-1).tolist())
+             for name, reader in (("right", right), ("leaky", leaky))},
+            title="The leaky model looks nearly perfect", xlabel="training step", ylabel="training loss (nats)",
+            alt="Two training losses. The right model's falls to a little over 2, the leaky one's to about 0.06.")
 
 # %% [markdown]
 # Now let both write. Then there isn't a next character to peek at. A second loss measures just that: each model must
@@ -180,8 +161,8 @@ predicted("leak", "the leaky one has the lower loss, the right one writes better
 
 # %% [markdown]
 # In training, the leaky model *reads* the character that it should guess. When it writes, there is nothing to read, and
-# it does worse than a blind guess. No error message warns you. In this course you break every part like this, measure
-# what it contributed, and learn to recognize the symptoms.
+# it does worse than a blind guess. No error message warns you. In this course you break every part like this, and learn
+# to recognize the symptoms.
 
 # %% [markdown]
 # ## 5 Choose a track

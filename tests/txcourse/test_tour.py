@@ -44,6 +44,11 @@ def test_the_translator_looks_at_the_word_that_it_translates(capsys):
     assert "orcs at Orks" in picture.alt and "humans at Menschen" in picture.alt
 
 
+def test_a_mask_is_drawn_with_its_words():
+    picture = tour.show_mask(torch.ones(3, 3).tril().bool(), "one two three")
+    assert picture.alt.endswith("one: 1 of 3; two: 2 of 3; three: 3 of 3.")
+
+
 @pytest.mark.slow
 def test_a_leak_is_good_in_training_only():
     right, leaky = (tour.train_reader(ahead, steps=100) for ahead in (0, 1))

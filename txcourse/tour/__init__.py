@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from txcourse.lesson import progress
@@ -63,6 +64,24 @@ def translate(german: str) -> Picture:
         ylabel="English, being written",
         bar="weight",
         alt=f"Attention of one head. It looks most: {looks}.",
+    )
+
+
+def show_mask(mask: Bool[Tensor, "query key"], text: str) -> Picture:
+    """Draw which words of a text may look at which."""
+    words = text.split()
+    sees = "; ".join(f"{word}: {row.sum()} of {len(words)}" for word, row in zip(words, mask, strict=True))
+    return heatmap(
+        mask.float(),
+        rows=words,
+        columns=words,
+        size=0.5,
+        numbers=False,
+        bar=False,
+        title="Dark: the row's word may look there",
+        xlabel="word looked at",
+        ylabel="word that looks",
+        alt=f"How many of the {len(words)} words each word may look at, itself included. {sees}.",
     )
 
 
