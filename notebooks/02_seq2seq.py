@@ -92,7 +92,7 @@ def read(cell, x):  # (batch, length, width)
 
 
 # %% [markdown]
-# One rule, any length. PyTorch ships it as `nn.RNN`.
+# PyTorch ships it as `nn.RNN`.
 #
 # ### A test: how did the sentence begin?
 #
@@ -636,7 +636,7 @@ RIVALS = {"one vector": (Translator, 64), "wider": (Translator, 72),
           "same weights": (Even, 64), "attention": (Attending, 64)}
 
 # %% [markdown]
-# In case the net with one vector only needs more time, it was also trained for twice as many steps. Guess first:
+# The net with one vector was also trained for twice as many steps. Guess first:
 
 # %% jupyter={"source_hidden": true}
 predict("choose-where", "Which of these comes close to attention at 16 letters?",

@@ -299,7 +299,7 @@ expect("Query and key, the worst start", min(left), 0.95, 1.0)
 # two answers are put side by side. Then order counts: *orcs* followed by *humans* is not
 # *humans* followed by *orcs*.
 #
-# Does training find a way around this? Ask for both neighbors, left *and* right.
+# Does training find a way around this? Ask for both neighbors.
 
 # %% jupyter={"source_hidden": true}
 predict("one-head", "What will one head do, when it is asked for both neighbors?",
@@ -322,7 +322,7 @@ one = both_neighbors(one_head, "one head")
 predicted("one-head", "know one side and guess the other")
 
 # %% [markdown]
-# Each word has one row of weights, and training spends nearly all of it on one neighbor. Section 4 shows the row.
+# Training spends nearly all of each row on one neighbor; section 4 shows it.
 #
 # Could it not spend 0.7 on the left and 0.3 on the right, to mark which is which? The linear layer that reads the
 # mixture would then have to name the quieter of two words. Training found no such way. But a network with a hidden
@@ -365,10 +365,10 @@ figures.multihead(
 # $$\text{MultiHead}(Q, K, V) = \text{concat}(\text{head}_1, \dots, \text{head}_h)\, W^O$$
 # $$\text{head}_i = \text{attention}(Q W_i^Q,\; K W_i^K,\; V W_i^V)$$
 #
-# $W_i^Q$ and $W_i^K$ have $d_\text{model}$ rows and $d_k$ columns, and $W_i^V$ has $d_v$ columns. Side by side the
-# heads' answers have $h \cdot d_v$ columns, so $W^O$ is $(h \cdot d_v) \times d_\text{model}$. Usually, and here, $d_v
-# = d_k = d_\text{model} / h$; then $W^O$ is square. In self-attention $Q$, $K$ and $V$ are all the same $x$. A head's
-# scores add up $d_k$ products, so they are divided by *its* $\sqrt{d_k}$, not by $\sqrt{d_\text{model}}$.
+# Side by side the heads' answers have $h \cdot d_v$ columns, so $W^O$ is $(h \cdot d_v) \times d_\text{model}$.
+# Usually, and here, $d_v = d_k = d_\text{model} / h$; then $W^O$ is square. In self-attention $Q$, $K$ and $V$ are all
+# the same $x$. A head's scores add up $d_k$ products, so they are divided by *its* $\sqrt{d_k}$, not by
+# $\sqrt{d_\text{model}}$.
 #
 # The equation word for word, with a loop over the heads ($h$ is called `heads` in the code):
 
@@ -408,8 +408,8 @@ plots.heads(
 )
 
 # %% [markdown]
-# Of the two heads, one looks left and the other right. Nothing told them to divide the work. So *attacked* can have both
-# answers: one head for the doer, one for the victim. (Exercise 04 asks whether each further offset needs one more head.)
+# Nothing told the two heads to divide the work. So *attacked* can have both answers: one head for the doer, one for the
+# victim. (Exercise 04 asks whether each further offset needs one more head.)
 
 # %% [markdown]
 # ## 5 Build it: all heads at once
@@ -619,8 +619,8 @@ print(f"found {tuple(found.shape)}, weights {tuple(cross.weight.shape)}")
 print(f"attention spent on padding: {(cross.weight * ~mask).sum():.0f}")
 
 # %% [markdown]
-# The output has as many rows as there are *queries*. To notice a missing mask, pad the German sentences further:
-# nothing may change. (The mask must grow as well: `F.pad` fills with 0, here `False`.)
+# To notice a missing mask, pad the German sentences further: nothing may change. (The mask must grow as well: `F.pad`
+# fills with 0, here `False`.)
 
 # %%
 longer = F.pad(german, (0, 0, 0, 4))  # (batch, m + 4, d_model): more padding
@@ -630,7 +630,13 @@ change = (cross(english, longer) - cross(english, german)).norm() / found.norm()
 print(f"without a mask the output changes by {change:.0%}")
 
 # %% [markdown]
-# ### Open the library, and torch
+# What do more heads cost? Neither parameters, $4 d_\text{model}^2$ for any $h$, nor operations: a head's scores cost
+# only $1/h$ as much. But there are $h$ weight matrices, so $hn^2$ weights to hold and to exponentiate. Two savings come
+# later: the **cache**, in which a model that writes keeps the keys and values of all words so far
+# ([lesson 13](13_decoding.ipynb)), and **grouped queries**, where several query heads share one head of keys and values
+# ([lesson 16](16_todays_decoder.ipynb)).
+#
+# ### Open the library, and torch (second reading)
 #
 # What you have built is the library's `MultiHeadAttention`, and torch's `nn.MultiheadAttention`. In the library's
 # `attend`, find `self.project`, `self.split`, and `self.mechanism`, which is `attention`. (`rotary` and `position_bias`
@@ -656,13 +662,6 @@ with torch.no_grad():
     theirs.out_proj.weight.copy_(cross.output.weight)
 their_found, _ = theirs(english, german, german, key_padding_mask=~mask[:, 0, 0])
 prove_equal(their_found, found, tolerance=1e-4, what="torch's and yours")
-
-# %% [markdown]
-# What do more heads cost? Neither parameters, $4 d_\text{model}^2$ for any $h$, nor operations: a head's scores cost
-# only $1/h$ as much. But there are $h$ weight matrices, so $hn^2$ weights to hold and to exponentiate. Two savings come
-# later: the **cache**, in which a model that writes keeps the keys and values of all words so far
-# ([lesson 13](13_decoding.ipynb)), and **grouped queries**, where several query heads share one head of keys and values
-# ([lesson 16](16_todays_decoder.ipynb)).
 
 # %% [markdown]
 # ## 7 See it work: fill the gap
@@ -849,8 +848,8 @@ plots.ranges(
 # (table 3, rows A) measured a far larger model, in BLEU (lesson 09), where more is better. There 8 to 16 heads were
 # best; 1 head was 0.9 BLEU below them, and 32 were 0.4 below. In both cases, one head is too few.
 #
-# And with both shortcuts? No error, no `nan`, and the loss goes down: just a model that is worse with four heads than
-# the right one with a single head. This is what many mistakes in attention look like.
+# And with both shortcuts? No error, no `nan`: just a model that is worse with four heads than the right one with a single
+# head. This is what many mistakes in attention look like.
 
 # %% [markdown]
 # ## 8 Quiz
