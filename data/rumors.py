@@ -118,6 +118,14 @@ def read_shakespeare(names: dict, seed: int) -> dict:
     return found | {"correlation": torch.corrcoef(both)[0, 1].item()}
 
 
+def guessing(names: dict) -> list[float]:
+    """How often a guess is right, from depth 1 on, among the authors that have listeners: one line of depth 1 each."""
+    torch.manual_seed(99)
+    depth = names["rumors"](600, deepest=names["n"])[3]  # (size, n)
+    chance = 1 / (depth == 1).sum(dim=1, keepdim=True).expand_as(depth)
+    return [chance[depth == k].mean().item() for k in range(1, 11)]
+
+
 def record(seed: int) -> None:
     """Train each body with this seed; record its parameters, and its right answers and steps taken at each depth."""
     names = RUNS.lesson()
@@ -140,4 +148,5 @@ def record(seed: int) -> None:
 
 
 if __name__ == "__main__":
+    RUNS.record(lambda: guessing(RUNS.lesson()), "guessing")
     record_seeds(record)

@@ -10,7 +10,7 @@
 # - look at what each position believes after each step, and tell what halting does from what *training* with it does;
 # - say when halting saves computation, and when it only looks as if it did.
 #
-# **You need** lessons 05 and 06. **It takes** about 60 minutes to read and try; all cells together run in a little over
+# **You need** lessons 05 and 06. **It takes** about 55 minutes to read and try; all cells together run in a little over
 # a minute on a laptop. Most of that is four small models.
 
 # %% [markdown]
@@ -82,21 +82,19 @@ def rumors(size, deepest):  # who, source, begun_by, depth: (size, n) each
 
 
 torch.manual_seed(1)
-lines = sorted(rumor(deepest=7), key=lambda line: (line[2], line[3]))  # chain by chain
-stories = {}  # author → the names in the chain
-for who, _, begun_by, _ in lines:
-    stories.setdefault(begun_by, []).append(people[who])
-lines, stories = torch.tensor(lines), list(stories.values())  # lines: (n, 4)
+by_chain = sorted(rumor(deepest=7), key=lambda line: (line[2], line[3]))
+lines = torch.tensor(by_chain)  # (n, 4): who, source, begun_by, depth
+stories = []  # for each chain, its names
+for who, _, _, depth in by_chain:
+    if depth == 0:
+        stories.append([])
+    stories[-1].append(people[who])
 for who, source, _, _ in lines[torch.randperm(n)][:4].tolist():
     heard = "made it up" if who == source else f"heard it from {people[source]}"
     print(f"{people[who]} {heard}.")
 
 # %% jupyter={"source_hidden": true}
-figures.chains(
-    stories, title="Four stories, and how each was passed on",
-    alt="Four rows of names with arrows from each to the next, each row in its own color: "
-    + "; ".join(" to ".join(story) for story in stories),
-)
+figures.chains(stories, title="Four stories, and how each was passed on")
 
 # %% [markdown]
 # For depth 1 one look at another line is enough: whom does my source name? Itself, so the story began there. For depth
@@ -112,11 +110,7 @@ figures.chains(
 # again and again. Dehghani et al. (2019) call it the **Universal Transformer**.
 
 # %% jupyter={"source_hidden": true}
-figures.recurrence(
-    4, title="Four blocks once, or one block four times",
-    alt="Left: a stack of four different blocks. Middle: one block with an arrow from its output back to its input, "
-    "times four. Right: the same loop unrolled, four boxes of one color; to each the signal of its step is added.",
-)
+figures.recurrence()
 
 # %% [markdown]
 # The block is lesson 06's, with the norm after the sum.
@@ -273,8 +267,8 @@ def by_depth(model, what="right", size=600):
 # Train a loop of six steps, and count its right answers:
 
 # %% tags=["nbval-ignore-output"]
-def show_depths(name, numbers, form="{:4.0%}"):
-    print(f"{name:12} at depth 0, 1, … 10:", *map(form.format, numbers))
+def show_depths(name, numbers, form="4.0%"):
+    print(f"{name:12} at depth 0, 1, … 10:", *(f"{each:{form}}" for each in numbers))
 
 
 models = {"loop": train(lambda: Loop(64, 6, clock=False), what="a loop of 6 steps")}
@@ -301,6 +295,10 @@ def mean(name, what="right"):  # of the seeds: (depth,), or (step, depth)
     return values(name, what).mean(dim=0).tolist()
 
 
+# %% [markdown]
+# Compare the mean over the depths of training, and each seed beyond them:
+
+# %%
 def compare(*names):
     for name in names:
         right = values(name)
@@ -313,15 +311,8 @@ rivals = ("loop", "wide stack", "thin stack", "one block")
 compare(*rivals)
 
 # %% jupyter={"source_hidden": true}
-def guessing():  # among the authors that have listeners; from depth 1 on
-    torch.manual_seed(99)
-    depth = rumors(600, deepest=n)[3]  # (size, n)
-    chance = 1 / (depth == 1).sum(dim=1, keepdim=True).expand_as(depth)  # one line of depth 1 per such author
-    return [chance[depth == k].mean().item() for k in range(1, 11)]
-
-
 figures.right_by_depth(
-    {name: mean(name) for name in rivals}, guessing(), title="The loop does with one block what the wide stack does with six",
+    {name: mean(name) for name in rivals}, recorded["guessing"], title="The loop does with one block what the wide stack does with six",
 )
 
 # %% [markdown]
@@ -346,11 +337,8 @@ figures.right_by_depth(
 # Which way does our loop go? It was trained with six steps. Give it fewer, and give it more.
 
 # %% jupyter={"source_hidden": true}
-predict(
-    "more-steps", "A loop trained with six steps runs ten. What becomes of its answers?",
-    "deep lines come right, and shallow ones stay right", "nothing changes: it has converged",
-    "deep lines come right, and shallow ones go wrong",
-)
+predict("more-steps", "A loop trained with six steps runs ten. What becomes of its answers?",
+        "deep lines come right, and shallow ones stay right", "nothing changes: it has converged", "deep lines come right, and shallow ones go wrong")
 
 # %% [markdown]
 # The record has one to ten steps, here as the mean of three seeds:
@@ -422,10 +410,7 @@ for name, w, steps, rest in zip(("Iago", "Juliet", "Portia"), weight, N, R):
 
 # %% jupyter={"source_hidden": true}
 figures.halting(
-    weight.detach(), ("Iago", "Juliet", "Portia"), title="Each position is the weighted mean of its own steps",
-    alt="Three bars from 0 to 1. Iago: one part, step 1. Juliet: 0.10, 0.30 and a hatched remainder of 0.60, step 3. "
-    "Portia: 0.10, 0.20, 0.30 and a hatched remainder of 0.40, step 4.",
-)
+    weight.detach(), ("Iago", "Juliet", "Portia"), title="Each position is the weighted mean of its own steps")
 
 # %% [markdown]
 # **The price of thinking.** If steps are free, why stop? So the loss gets a **ponder cost**, $\tau\,(N + R)$, the
@@ -471,38 +456,29 @@ class Account:  # what each position has spent so far: (batch, n) each
 # %% [markdown]
 # Two choices are left open. What does the halting unit read? In the paper's listing it is $X^t$, the state *before* the
 # step, signals included; in Graves's paper the state *after* it (`after=True`). And does the loop have a clock, the
-# step's signal, or not? The unit:
-
-# %% tags=["recorded"]
-class HaltingUnit(nn.Linear):
-    def __init__(self, d_model, after):
-        super().__init__(d_model, 1)
-        nn.init.constant_(self.bias, 1.0)  # σ(1) = 0.73: two steps, at first
-        self.after = after
-
-    def forward(self, before, after):  # (batch, n, d_model) each
-        read = after if self.after else before
-        return super().forward(read)[..., 0].sigmoid()  # (batch, n)
-
-
-# %% [markdown]
-# A position that has halted keeps its last state, and *the others go on reading it*. When all have halted, the loop ends.
+# step's signal, or not? A position that has halted keeps its last state, and *the others go on reading it*. When all
+# have halted, the loop ends.
 
 # %% tags=["recorded"]
 class Halting(Loop):
     def __init__(self, d_model, steps, after=False, account=Account, **signals):
         super().__init__(d_model, steps, **signals)
-        self.halting, self.account = HaltingUnit(d_model, after), account
+        self.after, self.account = after, account
+        self.halting = nn.Linear(d_model, 1)
+        nn.init.constant_(self.halting.bias, 1.0)  # σ(1) = 0.73: two steps, at first
 
     def forward(self, x, mask=None):  # (batch, n, d_model)
-        account, out, self.p, self.states = self.account(x.shape[:2]), 0, [], []
+        account = self.account(x.shape[:2])
+        self.p, self.states, out = [], [], 0
         while account.running.any():
-            before = self.signaled(x, t=len(self.p) + 1)  # (batch, n, d_model)
+            t = len(self.p) + 1
+            before = self.signaled(x, t)  # (batch, n, d_model)
             after = self.block(before, mask)  # (batch, n, d_model)
-            self.p.append(self.halting(before, after))
+            read = after if self.after else before
+            self.p.append(self.halting(read)[..., 0].sigmoid())  # (batch, n)
             x = torch.where(account.running[..., None], after, x)  # halted: stays
             self.states.append(x)
-            out = out + account.weigh(self.p[-1], len(self.p) == self.steps) * after
+            out = out + account.weigh(self.p[-1], at_end=t == self.steps) * after
         self.N, self.R = account.N, account.R
         return out
 
@@ -536,7 +512,7 @@ def with_price(price):
 
 models["halting"] = train(halting_body, with_price(0.01), what="a loop that halts")
 show_depths("right", by_depth(models["halting"]))
-show_depths("steps taken", by_depth(models["halting"], "steps"), "{:4.1f}")
+show_depths("steps taken", by_depth(models["halting"], "steps"), "4.1f")
 expect("Right at depth 8", by_depth(models["halting"])[8], 0.8, 1)
 
 # %% [markdown]
@@ -545,7 +521,8 @@ expect("Right at depth 8", by_depth(models["halting"])[8], 0.8, 1)
 
 
 # %% tags=["nbval-ignore-output"]
-model, named = models["halting"], []  # step → a name for each line
+model = models["halting"]
+named = []  # step → a name for each line
 with torch.no_grad():
     model(lines[None, :, 0], lines[None, :, 1])
     for state in model.body.states:  # (1, n, d_model)
@@ -554,12 +531,7 @@ with torch.no_grad():
 taken = model.body.N[0].int().tolist()  # one number per line
 
 # %% jupyter={"source_hidden": true}
-figures.beliefs(
-    named, stories, taken=taken, title="Whom each line names, step by step; a bar where it halts",
-    alt="A table of names: rows are the sixteen lines, chain by chain with their depth, columns are steps. "
-    + "; ".join(f"{label}: " + ", ".join(dict.fromkeys(step[row] for step in named)) + f", halts after {taken[row]}"
-                for row, label in enumerate(f"{who} {depth}" for story in stories for depth, who in enumerate(story))),
-)
+figures.beliefs(named, stories, taken=taken, title="Whom each line names, step by step; a bar where it halts")
 
 # %% [markdown]
 # In each row the name jumps back along the chain: two links after the first step, three or four after the second, and
@@ -574,7 +546,7 @@ figures.beliefs(
 # %% jupyter={"source_hidden": true}
 compare("loop", "loop, ten steps", "wide stack", "halting")
 figures.right_by_depth(
-    {name: mean(name) for name in ("loop", "wide stack", "halting")}, guessing(),
+    {name: mean(name) for name in ("loop", "wide stack", "halting")}, recorded["guessing"],
     title="Trained to stop, it reaches furthest",
 )
 
@@ -584,10 +556,8 @@ figures.right_by_depth(
 # model, drop halting, and run its block the *same five steps for every line*.
 
 # %% jupyter={"source_hidden": true}
-predict(
-    "halting-dropped", "Same weights, no halting, five steps for every line: what becomes of lines of depth 6 to 10?",
-    "they fall back to where the plain loop is", "they get a little worse", "they are as good as with halting, or better",
-)
+predict("halting-dropped", "Same weights, no halting, five steps for every line: what becomes of lines of depth 6 to 10?",
+        "they fall back to where the plain loop is", "they get a little worse", "they are as good as with halting, or better")
 
 # %% [markdown]
 # The record has one to ten steps, as the mean of three seeds:
@@ -650,15 +620,13 @@ figures.depth_table({name: mean(name) for name in forms},
 # What if the price is wrong? Train the same model at a hundred times the price:
 
 # %% jupyter={"source_hidden": true}
-predict(
-    "wrong-price", "Thinking costs 1 per step instead of 0.01. What does the model learn?",
-    "to halt early, and only shallow lines", "to halt early, and as many lines", "nothing at all",
-)
+predict("wrong-price", "Thinking costs 1 per step instead of 0.01. What does the model learn?",
+        "to halt early, and only shallow lines", "to halt early, and as many lines", "nothing at all")
 
 # %% tags=["nbval-ignore-output"]
 broken = train(halting_body, with_price(1), what="an expensive loop")
 show_depths("right", by_depth(broken))
-show_depths("steps taken", by_depth(broken, "steps"), "{:4.1f}")
+show_depths("steps taken", by_depth(broken, "steps"), "4.1f")
 predicted("wrong-price", "to halt early, and only shallow lines")
 
 # %% [markdown]
@@ -700,7 +668,7 @@ def body_without_remainder():
 
 broken = train(body_without_remainder, with_price(0.01), what="no remainder")
 show_depths("right", by_depth(broken))
-show_depths("steps taken", by_depth(broken, "steps"), "{:4.1f}")
+show_depths("steps taken", by_depth(broken, "steps"), "4.1f")
 compare("no remainder")
 
 # %% [markdown]
@@ -711,7 +679,7 @@ compare("no remainder")
 # %% [markdown]
 # ## 8 On a real text, and what it costs
 #
-# ### 8.1 A reader of Shakespeare
+# ### 8.1 A reader of Shakespeare (second reading)
 #
 # Rumors ask for steps. Does ordinary text? `data/rumors.py` has also trained a language model of characters (lesson 10)
 # with our loop instead of the stack: at most six steps, causal, with positions, on 300 batches of Shakespeare. It starts
@@ -876,22 +844,6 @@ show_source(Recurrence.forward)
 # The mean is the output. What is carried on, and read by others, is the state.
 # </details>
 #
-# **5. A batch of 256 sentences takes 3 steps per position on average. How much computation do you save against ten
-# steps?**
-#
-# <details><summary>A. 70%</summary>
-#
-# Only if no position waits for another.
-# </details>
-# <details><summary>B. It depends on the slowest position of the batch</summary>
-#
-# Right. As long as one is running, the whole tensor is computed.
-# </details>
-# <details><summary>C. Nothing ever</summary>
-#
-# If *all* have halted, the loop ends.
-# </details>
-
 # %% [markdown]
 # ## 11 Summary
 #

@@ -15,13 +15,8 @@ from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels, words_o
 GAP = 0.4  # between two chains
 
 
-def recurrence(steps: int = 4, *, title: str, alt: str) -> Picture:
-    """A stack of blocks, one block with a loop, and the same block unrolled over its steps.
-
-    Args:
-        steps: how many blocks the stack has, and how often the loop is gone round.
-        title: what to see. alt: the same for a reader who cannot see it.
-    """
+def recurrence(steps: int = 4) -> Picture:
+    """A stack of blocks, one block with a loop, and the same block unrolled over its steps."""
     with drawing():
         figure, (axes,) = panels(width=8.6, height=1.3 + 0.62 * steps)
         top, middle = steps + 0.35, (steps + 1) / 2
@@ -46,24 +41,27 @@ def recurrence(steps: int = 4, *, title: str, alt: str) -> Picture:
             axes.text(x, -0.2, text, ha="center", va="center", color=GRAY)
         axes.axis("off")
         axes.set(xlim=(0, 10.4), ylim=(-0.5, top + 0.45))
-        axes.set_title(title)
-        return Picture(figure, alt)
+        axes.set_title(f"{steps} blocks once, or one block {steps} times")
+        return Picture(
+            figure,
+            alt=f"Left: a stack of {steps} different blocks. Middle: one block with an arrow from its output back to "
+            f"its input, times {steps}. Right: the same loop unrolled, {steps} boxes of one color; to each the signal "
+            "of its step is added.",
+        )
 
 
-def halting(
-    weights: Float[Tensor, "positions steps"],
-    names: Sequence[str],
-    *,
-    title: str,
-    alt: str,
-) -> Picture:
+def halting(weights: Float[Tensor, "positions steps"], names: Sequence[str], *, title: str) -> Picture:
     """A bar per position, made of the weights of its steps; the last one, the remainder, is hatched.
 
     Args:
         weights: of each position's steps, 0 for steps that it does not take.
         names: of the positions.
-        title: what to see. alt: the same for a reader who cannot see it.
+        title: what to see.
     """
+    parts = {
+        name: ", ".join(f"{weight:.2f}" for weight in taken if weight)
+        for name, taken in zip(names, weights.tolist(), strict=True)
+    }
     with drawing():
         figure, (axes,) = panels(width=7.2, height=1.2 + 0.45 * len(names))
         for row, taken in enumerate(weights.tolist()):
@@ -82,15 +80,19 @@ def halting(
         axes.tick_params(axis="y", length=0)
         axes.set(xlabel="weight of each step's state in the output (hatched: the remainder)", xlim=(0, 1.02))
         axes.set_title(title)
-        return Picture(figure, alt)
+        return Picture(
+            figure,
+            alt="A bar from 0 to 1 for each position, made of the weights of its steps, the last one hatched. "
+            + "; ".join(f"{name}: {taken}" for name, taken in parts.items()),
+        )
 
 
-def chains(stories: Sequence[Sequence[str]], *, title: str, alt: str) -> Picture:
+def chains(stories: Sequence[Sequence[str]], *, title: str) -> Picture:
     """Who heard a story from whom: a row for each story, from its author on; the numbers above count the links.
 
     Args:
         stories: the names in each chain.
-        title: what to see. alt: the same for a reader who cannot see it.
+        title: what to see.
     """
     longest = max(map(len, stories))
     with drawing():
@@ -106,7 +108,8 @@ def chains(stories: Sequence[Sequence[str]], *, title: str, alt: str) -> Picture
         axes.axis("off")
         axes.set(xlim=(-0.55, longest - 0.45), ylim=(len(stories) - 0.5, -1))
         axes.set_title(title)
-        return Picture(figure, alt)
+        told = "; ".join(" to ".join(story) for story in stories)
+        return Picture(figure, alt=f"A row of names for each story, with arrows from each name to the next: {told}")
 
 
 def beliefs(
@@ -114,7 +117,6 @@ def beliefs(
     stories: Sequence[Sequence[str]],
     *,
     title: str,
-    alt: str,
     taken: Sequence[int] | None = None,
 ) -> Picture:
     """Whom each line names after each step, in the color of that author's story; other names are on gray.
@@ -123,7 +125,7 @@ def beliefs(
         named: step → the name for each line, in the order of the stories.
         stories: the names in each chain, its author first.
         taken: after how many steps each line halted: there a bar is drawn, and what follows is pale.
-        title: what to see. alt: the same for a reader who cannot see it.
+        title: what to see.
     """
     color_of = {story[0]: PALETTE[row % 6] for row, story in enumerate(stories)}
     lines = _lines(stories)
@@ -145,7 +147,11 @@ def beliefs(
             side.set_visible(False)
         axes.set(xlabel="step", xlim=(-1.2, len(named) + 0.6), ylim=(lines[-1][0] + 0.6, -0.6))
         axes.set_title(title)
-        return Picture(figure, alt)
+        rows = []
+        for line, (_, _, label) in enumerate(lines):
+            halts = f", halts after {taken[line]}" if taken is not None else ""
+            rows.append(f"{label}: " + ", ".join(dict.fromkeys(names[line] for names in named)) + halts)
+        return Picture(figure, alt="A table of names: rows are the lines, columns are steps. " + "; ".join(rows))
 
 
 def right_by_depth(

@@ -1,11 +1,13 @@
 """What is kept of the long runs of lesson 19: those that its script makes."""
 
+import pytest
 import rumors
 
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     settings, kept = rumors.settings(lesson), rumors.RUNS.kept()
     readers = kept.pop("Shakespeare")
+    assert kept.pop("guessing") == pytest.approx(rumors.guessing(lesson), abs=1e-4)
     assert readers.keys() == {"0", "1", "2"} and all(-1 <= run["correlation"] <= 1 for run in readers.values())
     assert kept.keys() == settings.keys()
     for name, runs in kept.items():
