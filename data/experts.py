@@ -23,8 +23,16 @@ def settings(names: dict) -> dict:
     dense, switch, two_of_eight, wide = (names[name] for name in ("dense", "switch", "two_of_eight", "wide"))
     ungated, vectors = names["ungated"], ("town", "good", "norm_1")
 
-    def frozen() -> nn.Module:
-        layer = switch()
+    class Centered(names["Mixture"]):
+        """Its router reads what differs between the tokens of a batch: their mean is subtracted."""
+
+        def forward(self, x: Tensor) -> Tensor:  # (batch, n, d_model)
+            tokens = x.flatten(0, 1)
+            self.p, g, self.chosen = names["route"](tokens - tokens.mean(dim=0), self.router, self.k)
+            return names["dispatch"](tokens, self.experts, g, self.chosen).view_as(x)
+
+    def frozen(make: Callable = switch) -> nn.Module:
+        layer = make()
         nn.init.normal_(layer.router.weight)
         layer.router.weight.requires_grad_(False)
         return layer
@@ -58,7 +66,9 @@ def settings(names: dict) -> dict:
             "dense, 512": {"make": wide},
             "no balance loss": {"make": switch},
             "no balance loss, eight twins": {"make": twins},
+            "no balance loss, mean subtracted": {"make": partial(Centered, 64, 64, 8)},
             "router frozen": {"make": frozen},
+            "router frozen, no gate": {"make": partial(frozen, ungated)},
             "no gate": {"make": ungated, "balanced": True},
             "no gate, no balance loss": {"make": ungated},
         },

@@ -6,7 +6,7 @@
 # - give a model eight times the feed-forward parameters at the same number of operations per token, and show a task in
 #   which that wins;
 # - write a router, send tokens to experts and bring them back, and prove that nothing got lost;
-# - watch a router collapse from an equal start, and derive the loss that prevents it;
+# - watch a router collapse from an equal start, find the cause, and derive the loss that levels the work;
 # - say what Switch and Mixtral do differently, and count Mixtral's 46.7 billion parameters, of which 12.9 billion work
 #   for a token;
 # - look into a router and say honestly what its experts have specialized in.
@@ -273,11 +273,8 @@ def learn_facts(make, what):
 # Guess first:
 
 # %% jupyter={"source_hidden": true}
-predict(
-    "facts-known", "The wide network learns all 4,096 facts. At an eighth of its operations, how many do the others learn?",
-    "one small network and eight experts know about half each", "the small network about half, eight experts all",
-    "both know nearly all: the small one has enough parameters",
-)
+predict("facts-known", "The wide network learns all 4,096 facts. At an eighth of its operations, how many do the others learn?",
+        "one small network and eight experts know about half each", "the small network about half, eight experts all", "both know nearly all: the small one has enough parameters")
 
 # %% [markdown]
 # Train two of them, and count their parameters and operations as in section 1:
@@ -327,14 +324,11 @@ for name, seeds in recorded["facts"].items():
 # begin near 0, so all are about equally likely. No expert is ahead, and nothing asks for balance.
 
 # %% jupyter={"source_hidden": true}
-predict(
-    "router-collapse", "What happens to the busiest expert's fraction of the tokens (fair: an eighth)?",
-    "it stays near an eighth", "it rises to nearly all, and stays there",
-    "it rises to nearly all in 30 steps, and falls again",
-)
+predict("router-collapse", "What happens to the busiest expert's fraction of the tokens (fair: an eighth)?",
+        "it stays near an eighth", "it rises to nearly all, and stays there", "it rises to nearly all in 30 steps, and falls again")
 
 # %% [markdown]
-# The texts are dialogues of free computer games:
+# The texts are dialogues of free computer games. Characters become numbers:
 
 # %% tags=["recorded"]
 from collections import Counter
@@ -350,10 +344,6 @@ def texts(split):  # German, French, English
             for pairs, side in ((german, 0), (french, 0), (german, 1))]
 
 
-# %% [markdown]
-# Characters become numbers:
-
-# %% tags=["recorded"]
 frequency = Counter("".join(texts("train")))
 alphabet = sorted(each for each, count in frequency.items() if count >= 100)
 number = {character: id for id, character in enumerate(alphabet)}
@@ -465,10 +455,7 @@ def busiest(name, block):  # a line for each seed
 
 display(figures.busiest_expert(
     {"block 1": busiest("no balance loss", 0), "block 2": busiest("no balance loss", 1)},
-    title="From an equal start, one expert soon has nearly everything",
-    alt="Fraction of the busiest expert over 300 steps, three seeds for each block. All six lines rise within 25 steps, to "
-    "between 80 and 100 percent, and fall again; they end between 31 and 60 percent, far above the fair eighth.",
-))
+    title="From an equal start, one expert soon has nearly everything"))
 predicted("router-collapse", "it rises to nearly all in 30 steps, and falls again", "It does not fall to an eighth, though.")
 
 # %% [markdown]
@@ -476,28 +463,44 @@ predicted("router-collapse", "it rises to nearly all in 30 steps, and falls agai
 # few experts do most of the work, and you pay memory for eight.
 #
 # **Why?** The usual story: the rich get richer. An expert that gets more tokens learns faster, so its answers are
-# better, so the router sends it more. Is that what happens here? Take the advantage away: let all eight experts be *one
-# and the same* network. Such twins differ in nothing but their gates. The record has block 1 of both, three seeds each:
+# better, so the router sends it more. Two controls can refute it:
+#
+# - *twins*: all eight experts are one and the same network, so none of them can be better;
+# - *frozen*: the router's weights are random and never change, so it cannot reward anyone.
+
+# %% jupyter={"source_hidden": true}
+predict("rich-get-richer", "Train both without a balance loss. Does one expert still get nearly everything?",
+        "in neither: the story is right", "with twins only", "in both")
+
+# %% [markdown]
+# The record has both:
+
+# %% jupyter={"source_hidden": true}
+display(figures.busiest_expert(
+    {"eight twins": busiest("no balance loss, eight twins", 1), "router frozen": busiest("router frozen", 1)},
+    title="With nothing to reward, one expert still gets nearly everything (block 2)"))
+predicted("rich-get-richer", "in both", "Neither skill nor reward is needed.")
+
+# %% [markdown]
+# So it is neither what an expert has learned nor what a router has. What is left is what the router *reads*. Our
+# suspicion: early in training the vectors of all tokens have a large part in common. If that part alone gives one
+# expert a score of 5 and another 3, and the rest of each vector adds 0.1 or takes it away, the first wins every token.
+# Test it by an intervention: the router reads `tokens - tokens.mean(dim=0)`. Nothing else changes.
 
 # %% jupyter={"source_hidden": true}
 figures.busiest_expert(
-    {"eight experts": busiest("no balance loss", 0), "eight twins": busiest("no balance loss, eight twins", 0)},
-    title="Twins collapse as well: it isn't what an expert has learned",
-    alt="Fraction of the busiest expert in block 1 over 300 steps, three seeds each. Eight experts and eight twins both rise "
-    "to 80 to 100 percent within 30 steps and end between 45 and 68 percent.",
-)
+    {"as before": busiest("no balance loss", 1), "mean subtracted": busiest("no balance loss, mean subtracted", 1)},
+    title="Without what all tokens have in common, no expert gets everything (block 2)")
 
 # %% [markdown]
-# The twins collapse as far as the others do. So in our runs it isn't skill that makes the rich richer. Is it the gate? The record has
-# that control as well (*no gate, no balance loss*). Without a gate nothing teaches the router, and in block 1 the busiest
-# expert still gets 89 to 99% of the tokens within 20 steps. But it ends with 29 to 39%; with a gate, with 49 to 60%. Our
-# explanation: early in training the vectors of all tokens move alike, so any router sends nearly all of them to one
-# expert; the gate makes more of them stay there.
+# The collapse is gone, without any loss for balance: no expert ever has more than 37% in either block. So in our runs the
+# common part was the cause. (Subtracting the mean of a batch is an experiment and no recipe: while a model writes, there is no
+# batch of later tokens.)
 
 # %% [markdown]
 # ### 5.2 The cure: a loss for balance
 #
-# The cure is a loss that notices idle experts. Take two experts and four tokens, of which three go to the first: its
+# The usual cure is a loss that notices idle experts. Take two experts and four tokens, of which three go to the first: its
 # fraction is $f_1 = 3/4$, and $f_2 = 1/4$. Let the router's mean probabilities be $P = (0.6, 0.4)$. The balance loss is
 # the number of experts times $f_1 P_1 + f_2 P_2$: $2\,(0.45 + 0.10) = 1.1$. With $f$ and $P$ at one half each it is 1.
 #
@@ -578,13 +581,8 @@ print("served:", room[:, 0].tolist())
 # Here it is drawn. A dashed line with a cross asks an expert that is full, and a dash on the right gets nothing:
 
 # %% jupyter={"source_hidden": true}
-asks = F.one_hot(asked[:, 0], 3)  # (tokens, experts)
 words = "the orcs have attacked the humans".split()
-figures.experts(
-    asks * room * 0.8, words, dropped=(asks * ~room).bool(), title="Room for two tokens per expert: latecomers are dropped",
-    alt="Six words, three experts, one choice each. Expert 1 takes the first two of the four words that ask it. Dashed "
-    "lines from the other two end in a cross before it, and those words have a dash on the right.",
-)
+figures.served(asked[:, 0], room[:, 0], words, title="Room for two tokens per expert: latecomers are dropped")
 
 # %% [markdown]
 # A larger factor drops fewer tokens, and pays for room that stays empty. The better cure is to send tokens evenly. Our
@@ -664,13 +662,17 @@ def guessed(hint, label):  # the fraction that the best guess for each hint gets
 for name, hint in {"nothing": 0 * kind_of, "the letter": read.flatten()}.items():
     print(f"knowing {name}: kind {guessed(hint, kind_of):.0%},",
           f"language {guessed(hint, language_of):.0%}")
+
+
+def told(name, label, block):  # by the expert, one for each seed
+    seeds = recorded["text"][name].values()
+    return " ".join(f"{run[label][block]:.0%}" for run in seeds)
+
+
 for name in ("Switch, 1 of 8 × 64", "router frozen"):
     for block in (0, 1):
-        print(f"{name}, block {block + 1}:", end=" ")
-        for label in ("kind", "language"):
-            seeds = [run[label][block] for run in recorded["text"][name].values()]
-            print(label, *(f"{right:.0%}" for right in seeds), end="  ")
-        print()
+        print(f"{name}, block {block + 1}: kind {told(name, 'kind', block)},",
+              f"language {told(name, 'language', block)}")
 
 # %% [markdown]
 # The expert tells a lot about the kind. Is that the router's doing? Only in part: a frozen one tells 47 to 77%, against
@@ -685,16 +687,14 @@ for name in ("Switch, 1 of 8 × 64", "router frozen"):
 with torch.no_grad():
     runs["balanced"](read)
 expert_of = [block.network.chosen[:, 0] for block in runs["balanced"].blocks]  # of each block, (tokens,)
+tables = [torch.cat([table_of(kind_of, expert), table_of(language_of, expert)]) for expert in expert_of]
 figures.specialties(
-    torch.stack([torch.cat([table_of(label, expert) for label in (kind_of, language_of)]) for expert in expert_of]),
-    [kinds, ["German", "French", "English"]], title="Kinds of characters have their experts; languages hardly do",
-    alt="Two tables, one per block. Rows are six kinds of characters and, below a line, three languages; columns are experts. "
-    "Each kind has a few experts that take most of it. The rows of the languages are spread over nearly all experts.",
-)
+    torch.stack(tables), [kinds, ["German", "French", "English"]],
+    title="Kinds of characters have their experts; languages hardly do")
 
 # %% [markdown]
 # Look along the rows: no language sends most of its tokens to one expert. So no expert is *the* German one; some lean:
-# expert 0 of block 1 gets 26% of the French characters, and 14% and 12% of the others.
+# expert 0 of block 1 gets about a quarter of the French characters, and half that fraction of the others.
 #
 # Large models show the same. Jiang et al. (2024, section 5) looked for experts on a subject (biology, philosophy …) in
 # Mixtral, and found next to none; what they saw was syntax, such as the indentation of code. An *expert* is a piece of
@@ -707,10 +707,8 @@ figures.specialties(
 # forward pass looks harmless.
 
 # %% jupyter={"source_hidden": true}
-predict(
-    "no-gate", "Train it on text with the balance loss. What goes wrong?",
-    "some experts get most tokens", "the experts are used evenly, and the loss is higher", "nothing: it learns as well",
-)
+predict("no-gate", "Train it on text with the balance loss. What goes wrong?",
+        "some experts get most tokens", "the experts are used evenly, and the loss is higher", "nothing: it learns as well")
 
 # %% [markdown]
 # Look first at the gradient that the model's own loss sends to the router:
@@ -743,7 +741,8 @@ def losses(name):  # on unseen text, one for each seed
     return [run["loss"] for run in recorded["text"][name].values()]
 
 
-names = "Switch, 1 of 8 × 64", "router frozen", "no gate", "no gate, no balance loss"
+names = ("Switch, 1 of 8 × 64", "no gate", "no gate, no balance loss",
+         "router frozen", "router frozen, no gate")
 for name in names:
     print(f"{name:24} loss", *(f"{loss:.3f}" for loss in losses(name)))
 predicted("no-gate", "the experts are used evenly, and the loss is higher")
@@ -753,9 +752,10 @@ predicted("no-gate", "the experts are used evenly, and the loss is higher")
 # helped, give it more". The balance loss still reaches it: such a router learns to be fair, and never which expert is
 # good.
 #
-# The loss is higher with every seed, with or without the balance loss. But don't blame the router's lack of skill: with a
-# gate, a *frozen* router does as well as one that learns. Our explanation: the gate also lets a token weigh how much its
-# expert may add.
+# The loss is higher with every seed, with or without the balance loss. Is that because nothing teaches the router? No:
+# with a gate, a *frozen* router does as well as one that learns. Take the gate of the frozen one away (the last row), and
+# its loss rises as well, by 0.03 to 0.04. So it is not the price of an untaught router. Our explanation: the gate lets a
+# token weigh how much its expert may add.
 #
 # That is why Switch keeps $p$. Mixtral's rule at $k = 1$ would make the gate $p / p$, always 1, with a derivative of 0.
 # With two experts it may normalize: the *ratio* of their gates still depends on the router.
@@ -763,25 +763,22 @@ predicted("no-gate", "the experts are used evenly, and the loss is higher")
 # %% [markdown]
 # ## 8 Is it worth it on text? Equal compute, equal memory
 #
-# Experts won plainly where the task was pure memory. Now the honest contest: the four models of section 4, with two
-# blocks each, on our three languages. 300 steps, three seeds, recorded:
+# Experts won plainly where the task was pure memory. Now the honest contest on our three languages: the models of section
+# 4, with two blocks each, and the mixture whose router does not read the mean. 300 steps, three seeds, recorded:
 
 # %% jupyter={"source_hidden": true}
-gains = {
-    name: [dense - own for dense, own in zip(losses("dense, 64"), losses(name))]
-    for name in ("Switch, 1 of 8 × 64", "2 of 8 × 32", "dense, 512")
-}
+gains = {}
+for name in ("Switch, 1 of 8 × 64", "no balance loss, mean subtracted", "2 of 8 × 32", "dense, 512"):
+    gains[name] = [dense - own for dense, own in zip(losses("dense, 64"), losses(name))]
 plots.ranges(
-    {name: (min(gain), sum(gain) / 3, max(gain)) for name, gain in gains.items()}, mark=0,
-    xlabel="test loss below that of dense, 64 with the same seed (nats)", title="On text, at equal operations, the mixtures gain nothing here",
-    alt="A dot and a range of three seeds for each model. " + "; ".join(f"{name}: {min(gain):+.3f} to {max(gain):+.3f}" for name, gain in gains.items()),
-)
+    {name: (min(gain), sum(gain) / 3, max(gain)) for name, gain in gains.items()}, mark=0, title="On text, at equal operations, mixtures gain little",
+    xlabel="test loss below that of dense, 64 with the same seed (nats)", alt="A dot and a range of three seeds for each model. " + "; ".join(f"{name}: {min(gain):+.3f} to {max(gain):+.3f}" for name, gain in gains.items()))
 
 # %% [markdown]
-# At the operations of the small dense network, the mixtures gain nothing here: they are ahead in some seeds, behind in
-# others. The wide one gains 0.04 to 0.08, at eight times the operations. Our explanation: text is not a list of facts.
-# What 300 steps can learn of it, such as common letters and short words, is needed by all tokens, and each expert has
-# seen only an eighth (or a quarter) of them.
+# At the operations of the small dense network, the mixtures of section 5.2 gain nothing here: they are ahead in some
+# seeds, behind in others. The one that never collapsed gains 0.02 to 0.04, in each seed. The wide one gains 0.04 to 0.08, at eight times the operations. Our explanation for so
+# little: text is not a list of facts. What 300 steps can learn of it, such as common letters and short words, is needed
+# by all tokens, and each expert has seen only an eighth (or a quarter) of them.
 #
 # That is what a minute on a laptop can show. The large gains were measured in large trainings: Fedus et al. (2021,
 # section 3) report the loss of their dense T5-Base reached up to seven times as fast, on the same machines.
@@ -844,12 +841,7 @@ print(f"in 16 bits: {2 * total / 1e9:.0f} GB, {2 * active / 1e9:.0f} read per to
 # library: more `experts` of a smaller `d_ff`, `shared_d_ff`, `choice_bias`).
 
 # %% jupyter={"source_hidden": true}
-figures.expert_layouts(
-    title="The same work for a token, three ways to cut it",
-    alt="Three rows of boxes, as wide in all as each other. Four experts, one of them colored. Sixteen finer experts, each "
-    "a quarter as wide, four of them colored. Sixteen finer experts, the first always colored and marked shared, and "
-    "three of the other fifteen colored.",
-)
+figures.expert_layouts()
 
 # %% [markdown]
 # **Finer experts.** Cut each expert into four, and let a token choose four times as many. Parameters and operations
@@ -874,10 +866,7 @@ for _ in range(250):
     chosen = (p + bias).argmax(dim=-1)  # (tokens,)
     history.append(chosen.bincount(minlength=8) / len(p))  # (experts,)
     bias += 0.002 * (1 / 8 - history[-1]).sign()
-figures.loads(
-    torch.stack(history).tolist(), title="Biases alone level the work",
-    alt="Eight lines, the fraction of the tokens at each expert over 250 steps. They "
-    "start between 0 and 50 percent and come together near 12.5 percent.")
+figures.loads(torch.stack(history), title="Biases alone level the work")
 
 # %% [markdown]
 # By step 200 each expert has about an eighth. But many tokens look nearly alike to this router (every *e*, every
@@ -938,23 +927,7 @@ figures.loads(
 # The factor $N = 4$ is missing. Balanced, the loss would be 1.
 # </details>
 #
-# **4. 64 tokens, 8 experts, $k = 1$, capacity factor 1.25. Expert 3 is asked by 15 tokens. How many of them are
-# dropped?**
-#
-# <details><summary>A. None</summary>
-#
-# There is room for $\lceil 1.25 \cdot 64 / 8 \rceil = 10$.
-# </details>
-# <details><summary>B. 5, the last ones in the text</summary>
-#
-# Right. Their residual connection carries them past the layer.
-# </details>
-# <details><summary>C. 5, those with the smallest gate</summary>
-#
-# The number is right, but Switch serves in order of arrival. (Others do sort by the gate.)
-# </details>
-#
-# **5. You have one GPU with 24 GB. Which runs on it at 16 bits: a dense model of 11 billion parameters, or Mixtral,
+# **4. You have one GPU with 24 GB. Which runs on it at 16 bits: a dense model of 11 billion parameters, or Mixtral,
 # which uses 12.9 billion per token?**
 #
 # <details><summary>A. Both, with some luck</summary>
@@ -977,8 +950,9 @@ figures.loads(
 #   stay, and memory has to hold all of them.
 # - On 4,096 facts, at equal operations and equal steps, the experts learned practically all, and the dense network less
 #   than half.
-# - From an equal start the busiest expert took 80 to 100% of the tokens within 25 steps. $N \sum f_i P_i$ presses on busy
-#   experts; $f$ is counted, the gradient comes through $P$.
+# - From an equal start the busiest expert took 80 to 100% of the tokens within 25 steps. Neither skill nor reward was
+#   needed: all tokens' vectors had a large part in common. Without that part, no collapse. $N \sum f_i P_i$ presses on busy experts; $f$ is
+#   counted, the gradient comes through $P$.
 # - The gate is the only path from the model's loss to the router.
 # - Our experts divided up kinds of characters far more than languages, and a random router did so as well.
 # - Since then: more and smaller experts, a shared one, and biases that balance without a loss.

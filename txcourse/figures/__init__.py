@@ -7,7 +7,15 @@ from txcourse.figures.bert import architectures, head_maps, input_sum, pretraini
 from txcourse.figures.decoder import checkpoint, decoders, latent_attention, rotary_layouts, shared_heads
 from txcourse.figures.decoding import cached_steps, checked_guesses, fewer_bits, overlap, padding_sides, token_grid
 from txcourse.figures.diagrams import memory_tape, multihead
-from txcourse.figures.experts import busiest_expert, expert_layouts, experts, loads, specialties, two_of_four
+from txcourse.figures.experts import (
+    busiest_expert,
+    expert_layouts,
+    experts,
+    loads,
+    served,
+    specialties,
+    two_of_four,
+)
 from txcourse.figures.flash import causal_walk, roofline, tiles, two_memories
 from txcourse.figures.generation import (
     answers,
@@ -167,6 +175,7 @@ __all__ = [
     "schedules",
     "seeds",
     "seeds_by_rate",
+    "served",
     "shards",
     "shared_heads",
     "sinusoids",

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from jaxtyping import Bool, Float
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 from torch import Tensor
 
@@ -66,6 +67,25 @@ def experts(
         return Picture(figure, alt)
 
 
+def served(asked: Int[Tensor, "tokens"], room: Bool[Tensor, "tokens"], tokens: Sequence[str], *, title: str) -> Picture:
+    """Each token with the one expert that it asks; where `room` is False, it is dropped.
+
+    Args:
+        asked: the number of each token's expert.
+        title: what to see.
+    """
+    asks = F.one_hot(asked)
+    lost = ", ".join(f"'{token}' (token {i})" for i, token in enumerate(tokens) if not room[i])
+    return experts(
+        0.8 * asks * room[:, None],
+        tokens,
+        dropped=(asks * ~room[:, None]).bool(),
+        title=title,
+        alt=f"{len(tokens)} words, {asks.shape[1]} experts, one choice each. Dashed lines from {lost} end in a cross "
+        "before their expert, and these words have a dash on the right.",
+    )
+
+
 def two_of_four() -> Picture:
     """Six words and a random router with four experts: each word goes to its best two."""
     words = ["the", "orcs", "have", "attacked", "the", "humans"]
@@ -83,7 +103,7 @@ def two_of_four() -> Picture:
 
 
 def busiest_expert(
-    series: Mapping[str, Sequence[Sequence[float]]], *, every: int = 5, experts: int = 8, title: str, alt: str
+    series: Mapping[str, Sequence[Sequence[float]]], *, every: int = 5, experts: int = 8, title: str
 ) -> Picture:
     """The fraction of the tokens at the busiest expert during training, a line per seed, and the fair one.
 
@@ -91,7 +111,7 @@ def busiest_expert(
         series: name → for each seed, the mean fraction over every few steps.
         every: how many steps one number stands for.
         experts: how many share the work.
-        title: what to see. alt: the same for a reader who cannot see it.
+        title: what to see.
     """
     shown = {
         name: (
@@ -108,21 +128,24 @@ def busiest_expert(
         xlabel="training step",
         ylabel="tokens at the busiest expert (%)",
         title=title,
-        alt=alt,
+        alt=f"Lines over {last} steps. "
+        + "; ".join(
+            f"{name}: at most {_range(list(map(max, seeds)))}, at the end {_range([seed[-1] for seed in seeds])}"
+            for name, seeds in series.items()
+        ),
     )
 
 
-def loads(fractions: Sequence[Sequence[float]], *, title: str, alt: str) -> Picture:
+def loads(fractions: Float[Tensor, "steps experts"], *, title: str) -> Picture:
     """The fraction of the tokens at each expert, step by step, and the fair one.
 
     Args:
-        fractions: step → for each expert, its fraction of the tokens.
-        title: what to see. alt: the same for a reader who cannot see it.
+        title: what to see.
     """
-    steps, experts = range(1, len(fractions) + 1), len(fractions[0])
+    steps, experts = range(1, len(fractions) + 1), fractions.shape[1]
     return lines(
         {
-            "each expert": (steps, [[100 * step[expert] for step in fractions] for expert in range(experts)]),
+            "each expert": (steps, (100 * fractions).T.tolist()),
             "fair": ([1, len(fractions)], [100 / experts] * 2),
         },
         dashed=["fair"],
@@ -130,43 +153,47 @@ def loads(fractions: Sequence[Sequence[float]], *, title: str, alt: str) -> Pict
         xlabel="step",
         ylabel="tokens at an expert (%)",
         title=title,
-        alt=alt,
+        alt=f"{experts} lines over {len(fractions)} steps: at first {_range(fractions[0].tolist())} of the tokens, "
+        f"at the end {_range(fractions[-1].tolist())}.",
     )
 
 
 def specialties(
-    tables: Float[Tensor, "blocks labels experts"], groups: Sequence[Sequence[str]], *, title: str, alt: str
+    tables: Float[Tensor, "blocks labels experts"], groups: Sequence[Sequence[str]], *, title: str
 ) -> Picture:
     """How often each expert gets the tokens with a label, a table per block and a line between groups of labels.
 
     Args:
         tables: counts or fractions; each row is rescaled to sum to 1.
         groups: the labels of the rows, e.g. kinds of characters, then languages.
-        title: what to see. alt: the same for a reader who cannot see it.
+        title: what to see.
     """
+    tables = tables / tables.sum(dim=-1, keepdim=True)
+    labels = [label for group in groups for label in group]
+    most = (
+        f"block {block}: " + ", ".join(f"{label} {row.max():.2f}" for label, row in zip(labels, table, strict=True))
+        for block, table in enumerate(tables, start=1)
+    )
     picture = heads(
-        tables / tables.sum(dim=-1, keepdim=True),
+        tables,
         names=[f"block {block}" for block in range(1, len(tables) + 1)],
-        rows=[label for group in groups for label in group],
+        rows=labels,
         columns=[str(expert) for expert in range(tables.shape[-1])],
         xlabel="expert",
         ylabel="characters",
         numbers=True,
         size=0.42,
         title=title,
-        alt=alt,
+        alt="A table per block: rows are kinds of tokens, columns are experts. The most that one expert gets of each: "
+        + "; ".join(most),
     )
     for axes in picture.axes:
         axes.axhline(len(groups[0]) - 0.5, color="black", linewidth=1.5)
     return picture
 
 
-def expert_layouts(*, title: str, alt: str) -> Picture:
-    """The same width of experts cut three ways, in color what one token uses: coarse, fine, fine with a shared one.
-
-    Args:
-        title: what to see. alt: the same for a reader who cannot see it.
-    """
+def expert_layouts() -> Picture:
+    """The same width of experts cut three ways, in color what one token uses: coarse, fine, fine with a shared one."""
     layouts = {
         "4 experts,\none per token": (4, {1: PALETTE[0]}),
         "16 finer ones,\nfour per token": (16, dict.fromkeys((1, 6, 7, 13), PALETTE[0])),
@@ -184,8 +211,17 @@ def expert_layouts(*, title: str, alt: str) -> Picture:
         for side in axes.spines.values():
             side.set_visible(False)
         axes.set(xlim=(-0.01, 1.01), ylim=(2.6, -0.5))
-        axes.set_title(title)
-        return Picture(figure, alt)
+        axes.set_title("The same work for a token, three ways to cut it")
+        return Picture(
+            figure,
+            alt="Three rows of boxes, as wide in all as each other. Four experts, one of them colored. Sixteen finer "
+            "experts, each a quarter as wide, four of them colored. Sixteen finer experts, the first always colored "
+            "and marked shared, and three of the other fifteen colored.",
+        )
+
+
+def _range(fractions: Sequence[float]) -> str:
+    return f"{min(fractions):.0%} to {max(fractions):.0%}"
 
 
 def _line(
