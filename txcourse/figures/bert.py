@@ -148,15 +148,12 @@ def head_maps(weights: Float[Tensor, "layer head query key"], *, first: int = 0,
         return Picture(figure, alt)
 
 
-def task_heads(
-    tasks: Mapping[str, tuple[Sequence[str], Sequence[str]]] = FOUR_TASKS, *, title: str, alt: str
-) -> Picture:
+def task_heads(tasks: Mapping[str, tuple[Sequence[str], Sequence[str]]] = FOUR_TASKS) -> Picture:
     """One encoder and a head for each task: what goes in, and at which places the head reads (Devlin et al. 2019,
     figure 4).
 
     Args:
         tasks: name → (the tokens, what the head says at each; "" where it does not look).
-        title: what to see. alt: the same for a reader who cannot see it.
     """
     with drawing():
         down = -(-len(tasks) // 2)
@@ -175,16 +172,22 @@ def task_heads(
                     box(axes, x, 2.3, 0.96, 0.36, "linear", SEGMENT, alpha=0.7, fontsize=8.5)
                     arrow(axes, (x, 2.55), (x, 2.9))
                     box(axes, x, 3.2, 0.96, 0.46, answer, fontsize=8.5)
-        headline(figure, title)
-        return Picture(figure, alt)
+        headline(figure, "The same encoder for every task: only the orange layer is new")
+        return Picture(
+            figure,
+            alt="Small drawings of tokens that go up into one wide box, the pre-trained encoder, with an orange box, "
+            "linear, above it. For a label and for a choice's score, an answer comes out above [CLS] only; for tags "
+            "above every word; for spans above two words of the text, its start and its end.",
+        )
 
 
-def architectures(words: Sequence[str], written: Sequence[str], *, title: str, alt: str) -> Picture:
+def architectures(
+    words: Sequence[str] = ("das", "ist", "gut"), written: Sequence[str] = ("that", "is", "good")
+) -> Picture:
     """Encoder, decoder and encoder–decoder side by side: which vector reads which.
 
     Args:
         words: what is read. written: what the encoder–decoder writes; the decoder goes on from `words` with it.
-        title: what to see. alt: the same for a reader who cannot see it.
     """
     n, m = len(words), len(written)
     with drawing():
@@ -208,8 +211,13 @@ def architectures(words: Sequence[str], written: Sequence[str], *, title: str, a
             for i in range(n):
                 arrow(both, (i, 1.5), (j, 3.0), CROSS, **READ)
             _node(both, j, 3.0, CROSS)
-        headline(figure, title)
-        return Picture(figure, alt)
+        headline(figure, "Three architectures differ in who reads whom")
+        return Picture(
+            figure,
+            alt=f"Three networks. Encoder: {n} words, each reads all of them. Decoder: {n + m} words, each reads "
+            "itself and those to its left. Encoder–decoder: the encoder's words read each other; those written read "
+            "what is to their left and, one layer higher, all outputs of the encoder.",
+        )
 
 
 def _layer(axes: Axes, words: Sequence[str], read: Sequence[tuple[int, int]], color: str, left: int = 0) -> None:

@@ -62,7 +62,7 @@ def test_readers_fits_its_words(words):
 
 def test_a_head_is_drawn_where_it_reads():
     tasks = {"tags": (["[CLS]", "Rome"], ["", "name"]), "label": (["[CLS]", "yes"], ["good", ""])}
-    tags, label = figures.task_heads(tasks, title="", alt="").axes
+    tags, label = figures.task_heads(tasks).axes
     assert arrows(tags) == arrows(label) == 2 + 2  # into the encoder; out of it, and out of the linear layer
     heights = {text.get_text(): text.get_position() for text in tags.texts}
     assert heights["name"][1] > heights["the pre-trained encoder"][1] > heights["Rome"][1]
@@ -70,7 +70,7 @@ def test_a_head_is_drawn_where_it_reads():
 
 
 def test_three_architectures_read_as_their_masks_say():
-    figure = figures.architectures(["a", "b"], ["c", "d", "e"], title="", alt="A description")
+    figure = figures.architectures(["a", "b"], ["c", "d", "e"])
     encoder, decoder, both = figure.axes
     assert arrows(encoder) == full().pairs(2)
     assert arrows(decoder) == causal().pairs(5)
