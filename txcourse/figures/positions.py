@@ -134,7 +134,7 @@ def beyond(
                 middle = torch.arange(len(loss)) * window + window / 2
                 axes.plot(middle.tolist(), loss.tolist(), color=ink(color, 3))
                 lowest = max(lowest + gap, loss[-1].item())
-                axes.text(middle[-1] + 4, lowest, name, va="center", color=ink(color), fontsize=10)
+                axes.text(middle[-1].item() + 4, lowest, name, va="center", color=ink(color), fontsize=10)
             axes.set(xlabel="position in the text", xlim=(0, window * len(loss) * 1.25))
             axes.set_xticks(range(0, window * len(loss) + 1, trained))
             axes.set_title(group, fontweight="normal", fontsize=11)
