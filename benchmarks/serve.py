@@ -1,6 +1,6 @@
 """Serve 32 ragged requests one at a time, in static batches and continuously, with and without shared prefixes.
 
-    python benchmarks/serve.py [--rounds 5] [--threads 1] [--save]
+    python benchmarks/serve.py [--rounds 5] [--requests 32] [--threads 1] [--save]
 
 A Llama with random weights (16 million parameters, float32) continues 32 prompts greedily. Each begins with the same 32
 tokens, as behind a system prompt, and goes on with 4 to 28 of its own. The number of new tokens is geometric with mean
@@ -10,6 +10,9 @@ batch of all 32, with four times the memory. A static batch runs until its longe
 
 The peer is transformers' continuous batching with the same weights, cache, block size and tokens per step. llama.cpp is
 left out: llama-cpp-python has no wheels on PyPI.
+
+No way takes fewer steps than its longest answer has tokens. The ratio of steps, static to continuous, is what the ratio
+of speeds would be if all steps cost the same and prompts nothing; it is printed, and grows with `--requests`.
 Ways take turns, and each round has other requests, for which all ways must write the same tokens. Speeds are new tokens
 per second of CPU time, medians over rounds; a ratio is the median of the rounds' ratios.
 """
@@ -37,13 +40,13 @@ BLOCK, STEP_TOKENS, VOCAB_SIZE = 16, 256, 4096
 LIMIT = 3.0  # continuous against static batches of the same memory
 
 
-def workload(seed: int) -> tuple[list[list[int]], list[int]]:
+def workload(seed: int, requests: int = REQUESTS) -> tuple[list[list[int]], list[int]]:
     """Prompts, and how many tokens each answer has."""
     rng = random.Random(seed)
     shared = [rng.randrange(VOCAB_SIZE) for _ in range(SHARED)]
-    prompts = [shared + [rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(*OWN))] for _ in range(REQUESTS)]
+    prompts = [shared + [rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(*OWN))] for _ in range(requests)]
     lengths = []
-    for _ in range(REQUESTS):
+    for _ in range(requests):
         length = 1
         while length < MOST and rng.random() > 1 / MEAN:
             length += 1
@@ -54,9 +57,10 @@ def workload(seed: int) -> tuple[list[list[int]], list[int]]:
 class Ways:
     """Each method serves one round's requests and returns what it wrote."""
 
-    def __init__(self, theirs: LlamaForCausalLM, ours: torch.nn.Module):
-        self.theirs, self.ours = theirs, ours
+    def __init__(self, theirs: LlamaForCausalLM, ours: torch.nn.Module, requests: int = REQUESTS):
+        self.theirs, self.ours, self.requests = theirs, ours, requests
         self.engines: dict[bool, Engine] = {}
+        self.ratios_of_steps: dict[bool, list[float]] = {False: [], True: []}
         self.written: dict[int, list[list[int]]] = {}  # by seed, what the first way wrote
 
     def speed(self, way: Callable[[], list[list[int]]], first_seed: int) -> Callable[[], float]:
@@ -65,7 +69,7 @@ class Ways:
 
         def measure() -> float:
             seed = next(seeds)
-            self.prompts, self.lengths = workload(seed)
+            self.prompts, self.lengths = workload(seed, self.requests)
             began = time.process_time()
             written = way()
             seconds = time.process_time() - began
@@ -83,22 +87,23 @@ class Ways:
 
     def static(self, size: int) -> list[list[int]]:
         written: list[list[int]] = []
-        for first in range(0, REQUESTS, size):
+        for first in range(0, self.requests, size):
             prompts, lengths = self.prompts[first : first + size], self.lengths[first : first + size]
             texts = generate(self.ours, prompts, max_new_tokens=max(lengths), eos_id=())
             written += [text[:length] for text, length in zip(texts, lengths, strict=True)]
         return written
 
     def continuous(self, share: bool) -> list[list[int]]:
-        engine = Engine(
-            self.ours, cache_tokens=FIT * FULL, block_size=BLOCK, step_tokens=STEP_TOKENS, share_prefixes=share
-        )
+        sizes = {"cache_tokens": FIT * FULL, "block_size": BLOCK, "step_tokens": STEP_TOKENS}
+        engine = Engine(self.ours, **sizes, max_running=self.requests, share_prefixes=share)
         self.engines[share] = engine
         requests = [
             engine.submit(prompt, max_new_tokens=length, eos_id=())
             for prompt, length in zip(self.prompts, self.lengths, strict=True)
         ]
         engine.run()
+        static = sum(max(self.lengths[first : first + FIT]) for first in range(0, self.requests, FIT))
+        self.ratios_of_steps[share].append(static / engine.steps)
         return [request.written for request in requests]
 
     def peer(self) -> list[list[int]]:
@@ -106,7 +111,7 @@ class Ways:
             page_size=BLOCK,
             num_blocks=FIT * FULL // BLOCK,
             max_batch_tokens=STEP_TOKENS,
-            max_requests_per_batch=REQUESTS,
+            max_requests_per_batch=self.requests,
             use_async_batching=False,
             use_cuda_graph=False,
         )
@@ -119,7 +124,7 @@ class Ways:
                 manager.add_request(prompt, max_new_tokens=length)
                 for prompt, length in zip(self.prompts, self.lengths, strict=True)
             ]
-            while len(written) < REQUESTS:
+            while len(written) < self.requests:
                 result = manager.get_result(timeout=1)
                 if result is not None and result.is_finished():
                     written[result.request_id] = result.generated_tokens
@@ -132,6 +137,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0, help="of the first round's requests")
     parser.add_argument("--save", action="store_true", help="write results/serve.json")
@@ -146,11 +152,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         ours = load_pretrained(folder)
-    ways = Ways(theirs, ours)
+    ways = Ways(theirs, ours, arguments.requests)
     calls = {
         "one at a time": ways.alone,
         "static": lambda: ways.static(FIT),
-        "static, 4 × memory": lambda: ways.static(REQUESTS),
+        "static, 4 × memory": lambda: ways.static(FIT * 4),
         "continuous": lambda: ways.continuous(share=False),
         "shared prefixes": lambda: ways.continuous(share=True),
         "transformers": ways.peer,
@@ -177,13 +183,19 @@ def main() -> None:
             "steps": engine.steps,
             "tokens_read": engine.tokens_read,
             "preemptions": engine.preemptions,
+            "ratio_of_steps": round(median(ways.ratios_of_steps[share]), 2),
         }
-        for name, engine in (("continuous", ways.engines[False]), ("shared prefixes", ways.engines[True]))
+        for share, name in ((False, "continuous"), (True, "shared prefixes"))
+        for engine in [ways.engines[share]]
     }
     print(about)
     if arguments.save:
         packages = ["torch", "transformers", "txlib-course"]
-        print(save("serve", rows, measured, packages, threads=arguments.threads, engines=about))
+        print(
+            save(
+                "serve", rows, measured, packages, threads=arguments.threads, requests=arguments.requests, engines=about
+            )
+        )
 
 
 if __name__ == "__main__":

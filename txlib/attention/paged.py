@@ -15,12 +15,13 @@ from torch import Tensor
 
 from txlib.attention.cache import BlockCache, DecoderCache
 from txlib.attention.dense import DenseAttention
-from txlib.attention.masks import Mask, MaskLike
+from txlib.attention.masks import Mask, MaskLike, causal
+from txlib.attention.masks.shared import once
 
-ATTENTION = DenseAttention()
+ATTENTION, CAUSAL = DenseAttention(), causal()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Texts with the same number of new tokens, which attention computes together.
 
@@ -43,7 +44,8 @@ class PagedStep:
 
     def __init__(self, texts: Sequence[tuple[list[int], int, int]], size: int, device: torch.device | None = None):
         self.size, self.device = size, device
-        self.positions = torch.cat([torch.arange(start, start + new) for _, start, new in texts]).to(device)  # (token,)
+        positions = [range(start, start + new) for _, start, new in texts]
+        self.positions = torch.tensor([place for places in positions for place in places], device=device)  # (token,)
         blocks = [table[place // size] for table, start, new in texts for place in range(start, start + new)]
         self.blocks = torch.tensor(blocks, device=device)  # (token,), where its key and value go
         alike: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
@@ -52,7 +54,6 @@ class PagedStep:
             alike[new, len(table).bit_length()].append((first, table))  # lengths that differ by less than half
             first += new
         self.rows = [self.join(group, new) for (new, _), group in alike.items()]
-        self.allowed: dict[Any, list[Bool[Tensor, "_ _ new key"]]] = {}  # by mask, for all layers
 
     def join(self, group: list[tuple[int, list[int]]], new: int) -> Rows:
         """Return texts as `Rows`; each is given by the number of its first token, and its table."""
@@ -60,22 +61,6 @@ class PagedStep:
         tables = [[*table, *table[-1:] * (longest - len(table))] for _, table in group]
         tokens = torch.tensor([[first] for first, _ in group]) + torch.arange(new)
         return Rows(tokens.to(self.device), self.positions[tokens], torch.tensor(tables, device=self.device))
-
-    def masks(self, *masks: MaskLike) -> list[Bool[Tensor, "_ _ new key"]]:
-        """Return which keys the tokens of each `Rows` may attend to: none after the token, where a block may be empty,
-        and what all of these rules allow."""
-        name = tuple(map(id, masks))
-        if name not in self.allowed:
-            self.allowed[name] = []
-            for rows in self.rows:
-                query = rows.positions[:, None, :, None]  # (text, 1, new, 1)
-                key = torch.arange(rows.blocks.shape[1] * self.size, device=self.device)
-                allowed = key <= query
-                for mask in (mask for mask in masks if isinstance(mask, Mask)):
-                    head = torch.arange(mask.heads, device=self.device)[:, None, None]
-                    allowed = allowed & mask.at(torch.zeros_like(query), head, query, key)
-                self.allowed[name].append(allowed)
-        return self.allowed[name]
 
 
 class PagedCache:
@@ -115,9 +100,10 @@ class PagedCache:
         """Keep new keys and values; return what each token gets from its own text."""
         keys, values = self.update(k, v)
         out = q.new_empty(*q.shape[:3], v.shape[-1])
-        for rows, allowed in zip(self.step.rows, self.step.masks(*masks), strict=True):
+        for rows in self.step.rows:
+            allowed, index = once(allowed_keys, rows, self.size, *masks), once(block_index, rows, k.shape[1])
             queries = q[0, :, rows.tokens].transpose(0, 1)  # (text, heads, new, head_dim)
-            attended = ATTENTION(queries, gather(keys, rows.blocks), gather(values, rows.blocks), allowed, **options)
+            attended = ATTENTION(queries, gather(keys, index), gather(values, index), allowed, **options)
             out[0, :, rows.tokens] = attended.transpose(0, 1)
         return out
 
@@ -143,10 +129,26 @@ class PagedDecoderCache(DecoderCache):
             layer.step = step
 
 
+def allowed_keys(rows: Rows, size: int, *masks: MaskLike) -> Bool[Tensor, "_ _ new key"]:
+    """Return which keys the new tokens may attend to: none after the token, where a block may be empty, and what all
+    of these rules allow."""
+    query = rows.positions[:, None, :, None]  # (text, 1, new, 1)
+    key = torch.arange(rows.blocks.shape[1] * size, device=query.device)
+    allowed = key <= query
+    for mask in (mask for mask in masks if isinstance(mask, Mask) and mask != CAUSAL):
+        head = torch.arange(mask.heads, device=query.device)[:, None, None]
+        allowed = allowed & mask.at(torch.zeros_like(query), head, query, key)
+    return allowed
+
+
+def block_index(rows: Rows, kv_heads: int) -> Int[Tensor, "text kv_heads blocks"]:
+    """Return where each text's blocks of each head are, if all heads' blocks are counted."""
+    return rows.blocks[:, None] * kv_heads + torch.arange(kv_heads, device=rows.blocks.device)[:, None]
+
+
 def gather(
-    memory: Float[Tensor, "block kv_heads size width"], tables: Int[Tensor, "text blocks"]
+    memory: Float[Tensor, "block kv_heads size width"], index: Int[Tensor, "text kv_heads blocks"]
 ) -> Float[Tensor, "text kv_heads key width"]:
     """Return the keys or values in the blocks of each text."""
-    _, heads, size, width = memory.shape
-    index = tables[:, None] * heads + torch.arange(heads, device=tables.device)[:, None]  # (text, kv_heads, block)
-    return memory.view(-1, size * width).index_select(0, index.flatten()).view(len(tables), heads, -1, width)
+    blocks = memory.flatten(0, 1).flatten(1)  # (block · kv_heads, size · width)
+    return blocks.index_select(0, index.flatten()).view(*index.shape[:2], -1, memory.shape[-1])

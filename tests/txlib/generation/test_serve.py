@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from txlib.attention import LinearConfig, global_tokens, random_blocks, sliding_window
 from txlib.generation import GenerationConfig, generate
 from txlib.generation.serve import BlockPool, Engine, QueueFull
-from txlib.layers import BlockConfig, DeltaConfig, LatentConfig, LongRotaryScaling, RotaryConfig
+from txlib.layers import BlockConfig, DeltaConfig, LatentConfig, LongRotaryScaling, RotaryConfig, pack_weights
 from txlib.models import GPT, GPTConfig, MusicConfig, MusicTransformer, Transformer, TransformerConfig
 
 LLAMA = {"norm": "rms", "activation": "swiglu", "position": "rotary_half", "kv_heads": 2, "bias": False}
@@ -83,6 +83,25 @@ def test_logits_are_those_of_the_whole_text(kind):
         with torch.no_grad():
             assert_close(row, model(torch.tensor([request.ids])).logits[0, -1], rtol=1e-5, atol=1e-5)
     assert len(logits) == len(texts)
+
+
+@pytest.mark.skipif("fbgemm" not in torch.backends.quantized.supported_engines, reason="torch without FBGEMM")
+@pytest.mark.parametrize("weights", ["fp16", "int8"])
+def test_packed_weights_are_served(weights):
+    """In fp16 each text gets what it gets alone; in int8 inputs are rounded together, so only alone in the engine."""
+    model = pack_weights(make(), weights)
+    texts = [prompt for prompt, _ in ragged(4)]
+    engine = Engine(model, block_size=4)
+    requests = [engine.submit(text, max_new_tokens=8) for text in texts]
+    engine.run()
+    assert [len(request.written) for request in requests] == [8] * 4
+    if weights == "fp16":
+        assert [request.written for request in requests] == generate(model, texts, max_new_tokens=8)
+    else:
+        engine = Engine(model, block_size=4)
+        request = engine.submit(texts[0], max_new_tokens=8)
+        engine.run()
+        assert request.written == generate(model, texts[:1], max_new_tokens=8)[0]
 
 
 def test_ends_and_stops():
