@@ -26,7 +26,7 @@ from txgrade.sandbox.probe import probe
 from txgrade.sandbox.zygote import Lease, Zygote, cpu_seconds, start_kernel, waited_seconds
 
 START_SECONDS = 60  # until a kernel has to be there
-END_SECONDS = 2  # to learn why a kernel ended
+END_SECONDS = 4  # to learn why a kernel ended, once the zygote has looked
 INTERRUPT_SECONDS = 5  # until an interrupted cell has to end
 MAX_WAIT_SHARE = 1 / 3  # of the time; a kernel that waited longer for a processor was held up
 LINE_BYTES = 100  # that a line costs besides its own, since many small ones are work as well
@@ -221,9 +221,16 @@ class Kernel:
         return f"the kernel died: {reason or 'it used up the memory or the time, or called exit'}"
 
     def _last_words(self) -> dict:
-        """Return how it ended, as the zygote says; empty if that is not known."""
+        """Return how it ended, as the zygote says; empty if that is not known.
+
+        On a busy machine the zygote may look round only seconds later; a kernel that closed its pipes may live on.
+        """
         if self._lease is not None and not self._ended:
-            self._ended = self._lease.read(END_SECONDS) or {}
+            words = self._lease.read(END_SECONDS)
+            if words is None:
+                cpu_seconds(self._address, self._name)  # answered as soon as it looks; then it tells who has ended
+                words = self._lease.read(END_SECONDS)
+            self._ended = words or {}
         return self._ended
 
 

@@ -4,11 +4,13 @@ import json
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from txgrade.sandbox import kernel as kernels
 from txgrade.sandbox.kernel import FIELDS, Cell, Gone, Kernel, OutOfTime
 from txgrade.sandbox.limits import Limits
 
@@ -70,6 +72,18 @@ def test_a_display_is_updated_in_its_own_cell():
     said = line(output=shown("a"), display_id="x") + line(update={"data": {"text/plain": "b"}}, display_id="x")
     said += line(update={"data": {"text/plain": "c"}}, display_id="unknown")
     assert [each["data"]["text/plain"] for each in ran(said + DONE)[0].outputs] == ["b"]
+
+
+def test_why_a_kernel_ended_does_not_depend_on_how_soon_a_busy_zygote_looks(monkeypatch):
+    looked = []
+    monkeypatch.setattr(kernels, "cpu_seconds", lambda address, name: looked.append(name))
+    with Wired(b"", Limits(), ends=True) as kernel:
+        kernel._address, kernel._name = "there", "ab12"
+        told = {"ended": "it ended itself (exit status 0)"}
+        kernel._lease = SimpleNamespace(read=lambda timeout: told if looked else None, close=lambda: None)
+        with pytest.raises(Gone, match="exit status 0"):
+            kernel.run("1", 7, 60, Cell())
+    assert looked == ["ab12"]
 
 
 def test_another_cells_end_is_not_this_ones():
