@@ -102,7 +102,7 @@ class Watch(threading.Thread):
     def left(self) -> list[str]:
         """What still runs, seconds later."""
         psutil.wait_procs(list(self.seen.values()), timeout=5)
-        kept = ("forkserver", "resource_tracker")  # multiprocessing's own, for the next pool
+        kept = ("forkserver", "resource_tracker", "fresh_process")  # they fork the next pool, or the next recording
         return [
             str(each)
             for each in self.seen.values()

@@ -5,7 +5,6 @@ import contextlib
 import json
 import linecache
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from txgrade.authoring.cells import (
 from txgrade.authoring.contract import measured_leaks, own_counters, unshown_costs
 from txgrade.authoring.declarations import Declarations
 from txgrade.authoring.exercise import Exercise, Task, read_exercise
+from txgrade.authoring.fresh_process import Failed, run_fresh
 from txgrade.evidence.recordings import same
 from txgrade.notebook_runner import environment
 from txgrade.seeds import kernel_seed
@@ -65,31 +65,18 @@ def record_evidence(
 def in_fresh_process(
     module: str, path: Path | str, arguments: dict, variant: int | None = None, timeout: int | float = 600
 ) -> Any:
-    """Have `python -m module` work on a source: JSON in, JSON out, its folder as in the course.
+    """Have a module's `_main` work on a source in a process of its own: JSON in, JSON out, its folder as in the course.
 
     Raises:
         RecordingError: it fails, or takes longer than `timeout` seconds.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
-        request.write_text(json.dumps({"path": str(Path(path).resolve()), "variant": variant, **arguments}))
-        command = [sys.executable, "-m", module, str(request), str(answer)]
+    path = Path(path).resolve()
+    request = {"path": str(path), "variant": variant, **arguments}
+    with tempfile.TemporaryDirectory() as home:
         try:
-            run = subprocess.run(
-                command,
-                cwd=Path(path).parent,
-                env=environment(TXGRADE_HOME=folder, MPLBACKEND="agg"),
-                timeout=timeout,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        except subprocess.TimeoutExpired as reason:
-            raise RecordingError(f"took longer than {timeout:g} s") from reason
-        if run.returncode:
-            raise RecordingError(f"its process ended with {run.returncode}: {run.stderr.strip()[-500:]}")
-        result = json.loads(answer.read_text())
+            result = run_fresh(module, request, path.parent, environment(TXGRADE_HOME=home, MPLBACKEND="agg"), timeout)
+        except Failed as reason:
+            raise RecordingError(str(reason)) from reason
     if isinstance(result, dict) and "failure" in result:
         raise RecordingError(result["failure"])
     return result

@@ -39,13 +39,26 @@ STARTS = (
 )
 PARTS = (
     *("_foreach_", "_mps", "_quant_", "airy_ai", "assert", "autocast", "batch_norm_no_update", "bernoulli", "bessel"),
-    *("cond$", "debug", "dropout", "fake", "fft_r2c", "functional_sym", "gru_cell", "hook", "int4pack", "lobpcg"),
+    *(
+        "cond$",
+        "debug",
+        "dim_order",
+        "dropout",
+        "fake",
+        "fft_r2c",
+        "functional_sym",
+        "gru_cell",
+        "hook",
+        "int4pack",
+        "lobpcg",
+    ),
     *(
         "lstm_cell",
         "multinomial",
         "native_batch_norm",
         "nested",
         "normal_",
+        "pdist_backward",
         "polynomial",
         "print",
         "qparams",
