@@ -179,7 +179,6 @@ __all__ = [
     "shards",
     "shared_heads",
     "sinusoids",
-    "sinusoids",
     "skewing",
     "slower_pairs",
     "sources",
