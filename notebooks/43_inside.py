@@ -17,12 +17,12 @@
 # ## 1 The problem: it works, and nobody wrote down how
 #
 # In lesson 12 a decoder of two layers learned to repeat a passage that it had read once. We saw where its heads look.
-# But a map of attention says where a head *looks*, and not what it takes from there, nor whether anything later reads it.
-# And in most models even the question is missing: 4 layers, 16 heads, 128 numbers per token, and no labels.
+# But a map of attention says where a head *looks*, not what it takes from there, nor whether anything later reads it.
+# And in most models we don't even know what to ask: 4 layers, 16 heads, 128 numbers per token, and no labels.
 #
 # What we have is unusual for a science: every number inside can be read, and every one can be changed. This lesson does
-# both. **Mechanistic interpretability** means to explain what a network computes by its parts, and to test each
-# explanation by changing those parts.
+# both. **Mechanistic interpretability** explains what a network computes by its parts, and tests each explanation by
+# changing those parts.
 
 # %% tags=["recorded"]
 import json
@@ -46,20 +46,22 @@ torch.set_num_threads(1)  # for tensors this small, more threads only wait
 # ### 2.1 On paper
 #
 # Each block *adds* to what it has read (lesson 06). So what leaves the last block is the embedding plus everything that
-# was added on the way. This sum is called the **residual stream**: all parts read from it, and write into it.
+# was added on the way. This sum is called the **residual stream**: all parts read from it, and write into it. Here is
+# one block on a stream of two numbers. (Norms are left out until section 3.2.)
 
 # %% jupyter={"source_hidden": true}
-figures.one_stream(title="Every part reads the stream, and adds to it")
+figures.one_stream((1, 0), [(0, 2), (1, -1)], (-1, 1), (3, 1),
+                   title="Every part reads the stream, and adds to it")
 
 # %% [markdown]
-# Take a stream of two numbers. A token's logit is the dot product of the stream with that token's row of the output
-# matrix, here $(3, 1)$. Since the stream is a sum, so is the logit:
+# A token's logit is the dot product of the stream with that token's row of the output matrix, here $(3, 1)$. Since the
+# stream is a sum, so is the logit:
 #
 # | part | adds to the stream | its share of the logit |
 # | --- | --- | --- |
 # | embedding | $(1, 0)$ | $3 \cdot 1 + 1 \cdot 0 = 3$ |
-# | a head | $(0, 2)$ | $3 \cdot 0 + 1 \cdot 2 = 2$ |
-# | another head | $(1, -1)$ | $3 \cdot 1 - 1 \cdot 1 = 2$ |
+# | head 0 | $(0, 2)$ | $3 \cdot 0 + 1 \cdot 2 = 2$ |
+# | head 1 | $(1, -1)$ | $3 \cdot 1 - 1 \cdot 1 = 2$ |
 # | feed-forward network | $(-1, 1)$ | $-3 + 1 = -2$ |
 # | together | $(1, 2)$ | $3 \cdot 1 + 1 \cdot 2 = 5$ |
 #
@@ -100,8 +102,8 @@ for hook in hooks:
     hook.remove()  # or it would go on keeping
 
 # %% [markdown]
-# Eight parts, two in each block. Added to the embedding, they are what the last norm reads. The library has such
-# hooks by name, `activations(model, name, …)`, so we can compare:
+# These are eight parts, two in each block. Added to the embedding, they are what the last norm reads. In the library,
+# `activations(model, name, …)` sets such hooks by name, so we can compare:
 
 # %%
 total = model.embed(ids) + sum(kept.values())  # (1, 3, d_model)
@@ -146,22 +148,24 @@ def token(id):
 
 
 for prompt in ("The March", "“Curiouser and"):
-    print(prompt)
     lens = logit_lens(model, torch.tensor([tokenizer.encode(prompt)]))
-    for depth, logits in enumerate(lens[:, 0, -1]):  # (vocab,) each
-        top = logits.softmax(dim=-1).topk(3)
-        words = [f"{token(i)} {p:.0%}" for p, i in zip(top.values, top.indices)]
-        print(f"  after {depth} blocks: ", "   ".join(words))
+    p = lens[:, 0, -1].softmax(dim=-1)  # (depth, vocab)
+    said = p[-1].argmax()  # by the whole model
+    print(f"{prompt:22} likeliest token    p of {token(said)}")
+    for depth, row in enumerate(p):
+        likeliest = f"{token(row.argmax()):7}{row.max():4.0%}"
+        print(f"  after {depth} blocks        {likeliest:18} {row[said]:4.0%}")
 
 # %% [markdown]
-# In the first text the answer (*␣H*, then *are*) is there after one block, and the other three hardly change it. In the
-# second, each block says something else, and the lens before the first block repeats what it reads: embeddings and output matrix are one matrix here, so a token may fit itself best (in the first text it does
-# not).
+# In the first text the answer is *␣H*, the beginning of *␣Hare*. It is there after one block, and the other three change
+# little. In the second text the likeliest token changes twice, and the answer leads only from the third block on. Before
+# the first block the lens shows the token that was just read: in this model one matrix holds the embeddings and the output
+# rows, so a token may fit itself best. (In the first text it doesn't.)
 #
 # ### 3.2 Shares of a logit
 #
 # Which part put *␣H* there? One difficulty is left: the last norm divides the stream by its length. That is one number,
-# the same for all parts, so we keep it as it is and divide each part by it. The library does this:
+# the same for all parts, so we divide each part by it. The library does this:
 
 # %%
 hare = torch.tensor(tokenizer.encode(" Hare", special_tokens=False)[:1])
@@ -179,8 +183,8 @@ predict(
 )
 
 # %% [markdown]
-# A share is a piece of arithmetic. Is it also what would be missing *without* the part? To find out, replace what the
-# part adds by zeros, and let the rest of the model compute on:
+# A share is arithmetic. Is it also what would be missing *without* the part? To find out, replace what the part adds by
+# zeros, and let the rest of the model compute on:
 
 # %%
 @torch.no_grad()
@@ -197,9 +201,9 @@ for part in compared:
 predicted("share-of-embedding", "it falls by much more")
 
 # %% [markdown]
-# The embedding says nothing about *Hare* directly, but everything else reads it. Head 1 of the third layer does what its
-# share says. Head 0 of the second has no share, and still the logit *rises* without it: it changes what later parts
-# read. So attribution is a good first list of suspects. What a part *does* takes an intervention.
+# The embedding adds next to nothing to this logit directly, but everything else reads it. Head 1 of the third layer
+# does what its share says. Head 0 of the second has no share, and still the logit *rises* without it: it changes what
+# later parts read. So attribution is a good first list of suspects. What a part *does* takes an intervention.
 
 # %% [markdown]
 # ## 4 Induction heads are born
@@ -232,14 +236,13 @@ def repeated(sizes):  # (text, 1): how many symbols each passage has
 # %% jupyter={"source_hidden": true}
 figures.induction(
     "dafcda", title="Layer 1 notes what came before; layer 2 looks it up",
-    alt="The symbols d, a, f, c, d, a in a row. An arrow below leads from f to the a before it: layer 1, a came before me. An "
-    "arrow above leads from the last a to f: layer 2, what came after a? So the next symbol is f.",
+    alt="The symbols d a f c d a. Layer 1: from f to the a before it. Layer 2: from the last a to f, which comes next.",
 )
 
 # %% [markdown]
-# So there are two scores, each a weight of attention. On paper, for *d a f c d a*: the previous-token score of the *f* is
-# its weight on the first *a*. The induction score of the last *a* is its weight on the *f*. In a mask per score (a
-# passage may have been read several times, so several keys may count):
+# So there are two scores, each a weight of attention. On paper, for *d a f c d a*: the previous-token score of the *f*
+# is its weight on the first *a*. The induction score of the last *a* is its weight on the *f*. A mask per score says
+# which keys count (several may, if a passage has been read several times):
 
 
 # %% tags=["recorded"]
@@ -279,7 +282,7 @@ def look(learner):
 # %% [markdown]
 # ### 4.2 The birth
 #
-# Train, and look every ten steps.
+# We train for 500 steps, and look every ten.
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -308,19 +311,16 @@ def train(seed=0, steps=500):
 
 
 # %% [markdown]
-# Here are the steps around the birth:
+# At the end, each head's score:
 
 # %% tags=["nbval-ignore-output"]
 learner, born = train()
-print("step   loss: first, again   layer 1, before       layer 2, after")
-for row in born[::4]:
-    scores = ["  ".join(f"{x:.2f}" for x in row[kind]) for kind in ("before", "after")]
-    losses = f"{row['step']:4} {row['first']:8.2f} {row['repeat']:9.2f}"
-    print(losses, *scores, sep="    ")
+for name, kind in {"layer 1, before": "before", "layer 2, after": "after"}.items():
+    print(f"{name:15}", *(f"{x:6.2f}" for x in born[-1][kind]))
 expect("Loss on repeats", born[-1]["repeat"], 0, 0.3)
 
 # %% [markdown]
-# Is it always like this? `data/inside.py` has recorded three starts:
+# How did they get there? `data/inside.py` has recorded three starts:
 
 # %% jupyter={"source_hidden": true}
 recorded = json.loads((DATA / "inside.json").read_text())
@@ -330,11 +330,11 @@ figures.births(recorded["births"], title="The loss falls when both kinds of head
 predicted("birth", "slowly, then suddenly, and both scores rise at that moment", "From all three starts.")
 
 # %% [markdown]
-# From each start there is a plateau, then within some fifty steps the loss falls to a fraction, and in these same steps
-# both scores rise. Neither kind of head helps without the other, so at first there is little to gain from either (our
+# From each start there is a plateau; then within some fifty steps the loss falls to a fraction, and both scores rise in
+# the same steps. Neither kind of head helps without the other, so at first there is little to gain from either (our
 # explanation of the plateau). The moment differs from start to start, and the loss on *new* symbols even rises there.
-# In large models trained on real text there is such a bump as well, early in training, and in-context learning
-# improves in it (Olsson et al. 2022, arguments 1 and 2).
+# Large models trained on real text have such a bump as well, early in training; in-context learning improves during it
+# (Olsson et al. 2022, arguments 1 and 2).
 #
 # ### 4.3 And a model of real text?
 #
@@ -354,8 +354,8 @@ nats = -log_p.gather(-1, noise[:, 1:, None])[..., 0]  # (text, 39)
 print(f"first reading {nats[:, :19].mean():.1f} nats, second {nats[:, 20:].mean():.1f}")
 
 # %% [markdown]
-# No head comes near, and the second reading is no easier than the first. Little in its books is repeated word for word,
-# and it is small (our explanation). A name for a head is a claim about *one* model: measure it in yours.
+# No head comes near, and the second reading is no easier than the first. The model is small, and little in its books is
+# repeated word for word (our explanation). A name for a head is a claim about *one* model: measure it in yours.
 
 # %% [markdown]
 # ## 5 Which part does it?
@@ -363,9 +363,10 @@ print(f"first reading {nats[:, :19].mean():.1f} nats, second {nats[:, 20:].mean(
 # ### 5.1 Where is the answer, and when?
 #
 # We have scores that rose together. What is missing is a test of what depends on what. Take pairs of texts that differ
-# in one symbol. The *clean* one is a passage of 8, read once, and its first four symbols again; the fifth should follow.
-# In the *corrupted* one, that fifth symbol is another one. Run the corrupted text, but put one vector of the clean run in
-# its place, and see whether the answer comes back. This is **activation patching** (Meng et al. 2022 call it causal
+# in one symbol. The *clean* text is a passage of 8 symbols followed by its first four; the fifth should come next. In
+# the
+# *corrupted* text, the fifth symbol is another one. Run the corrupted text, but put one vector of the clean run in its
+# place, and see whether the answer comes back. This is **activation patching** (Meng et al. 2022 call it causal
 # tracing).
 
 # %%
@@ -379,7 +380,7 @@ corrupted = clean.clone()
 corrupted[:, 4:5] = new
 
 # %% [markdown]
-# What is measured is how far the clean text's answer is ahead of the corrupted one's:
+# We measure how far the clean text's answer is ahead of the corrupted one's:
 
 # %%
 def lead(output):
@@ -394,7 +395,7 @@ source = dict(seen)  # of the clean run, the last one: name → (text, 12, d_mod
 print(f"lead of the answer: clean {high:.1f}, corrupted {low:.1f}")
 
 # %% [markdown]
-# Three depths, twelve positions. 0 means that nothing changes, 1 that the clean answer is back:
+# We patch three depths at twelve positions. 0 means that nothing changes, 1 that the clean answer is back:
 
 # %%
 def put(name, position, x):  # the clean vector, at one position
@@ -414,9 +415,8 @@ plots.heatmap(
     back, rows=["embedding", "after layer 1", "after layer 2"], columns=list("abcdefghabcd"), size=0.62,
     xlabel="position that is patched (e differs)", ylabel="", span=(0, 1),
     title="The answer waits at its place, and layer 2 fetches it",
-    alt="A map of three depths and twelve positions. " + "; ".join(
-        f"{depth}: largest at position {int(row.argmax())}, {row.max():.2f}"
-        for depth, row in zip(("embedding", "after layer 1", "after layer 2"), back)),
+    alt="How much of the answer is back, by depth and position. " + "; ".join(
+        f"Row {depth}: most at {'abcdefghabcd'[row.argmax()]}, position {int(row.argmax())}" for depth, row in enumerate(back)),
 )
 
 # %% [markdown]
@@ -425,8 +425,9 @@ plots.heatmap(
 #
 # ### 5.2 Which heads?
 #
-# `patching` of the library does this for any list of names; heads have names as well. And a second kind of pairs: change
-# the symbol *before* the answer. Then the answer is still in the text, but nothing says any more that it comes next.
+# The library's `patching` does this for any list of names, heads included. We add a second kind of pair, in which the
+# symbol *before* the answer is changed. Then the answer is still in the text, but nothing says any more that it comes
+# next.
 
 # %%
 key_gone = clean.clone()
@@ -457,15 +458,15 @@ for name in by_answer:
     print(f"{one:12.0%} {two:24.0%} {'':17} layer {int(name[15]) + 1}, head {name[-1]}")
 
 # %% [markdown]
-# If the symbol before the answer differs, two heads of layer 1 bring it back: those with the high scores of section 4.2.
-# If the answer itself differs, it is the *other* two. All heads of layer 2 play a part in both. So layer 1 has two jobs, and
-# the scores showed only one of them.
+# If the symbol before the answer differs, two heads of layer 1 bring the answer back: those with the high scores of
+# section 4.2. If the answer itself differs, it is the *other* two. All heads of layer 2 play a part in both. So layer 1
+# has two jobs, and the scores showed only one of them.
 #
-# ### 5.3 By which path?
+# ### 5.3 By which path? (second reading)
 #
 # Layer 1 notes what came before. Does layer 2 *look that up*, as our picture claims? Then the note must arrive in its
 # **keys**. It could also matter for its queries or its values. **Path patching** (Wang et al. 2022; Goldowsky-Dill et
-# al. 2023) puts in what a sender adds for *one* receiver only; everything else reads the corrupted text.
+# al. 2023) puts what a sender adds into *one* receiver only; everything else reads the corrupted text.
 
 # %%
 senders = [f"decoder.layers.0.self_attention.heads.{head}" for head in range(4)]
@@ -481,21 +482,23 @@ for what, (other, measure, floor, top) in pairs.items():
               "  ".join(f"{x:4.0%}" for x in shown))
 
 # %% [markdown]
-# What came before arrives in the keys, and hardly anywhere else. And the other two heads work through the values: they say
-# once more *which symbol is here*, for layer 2 to copy. Now the picture of section 4.1 is more than a story, and it has
-# grown: scores say where heads look, patching says what depends on them, and paths say how they are connected.
+# What came before arrives in the keys, and hardly anywhere else. The other two heads work through the values: they
+# carry
+# *which symbol is here*, for layer 2 to copy. So the picture of section 4.1 has passed its test, and it has grown. Scores
+# say where heads look, patching says what depends on them, and paths say how they are connected.
 #
 # ### 5.4 Break it, with a control
 #
-# If the two heads with the high scores do it, the model must fail without them. But any model gets worse if you damage it.
-# So the claim needs a **control**: remove as many *other* heads of the same layer. **Ablation** needs something in the
-# head's place: zeros, the mean over texts, or what the head says in *another* text (`resample`). Zeros may be far from
-# anything that the next layer ever sees; another text is typical, but says something else.
+# If the two heads with the high scores do it, the model must fail without them. But any model gets worse if you damage
+# it. So the claim needs a **control**: remove as many *other* heads of the same layer. Removing a part, an
+# **ablation**, needs something in its place: zeros, the mean over texts, or what the head says in *another* text
+# (`resample`). Zeros may be far from anything that the next layer ever sees; another text is typical, but says
+# something else.
 
 # %% jupyter={"source_hidden": true}
 predict(
     "control", "The two heads of layer 1 with the lowest scores are removed (by their mean). How often is the next symbol right?",
-    "more than 80% of the time", "about half of the time", "as seldom as without the other two",
+    "more than 80% of the time", "about half of the time", "as rarely as without the other two",
 )
 
 
@@ -535,12 +538,14 @@ expect("The control, by its mean", live[1]["layer 1: the other two"], 0.6, 1)
 predicted("control", "more than 80% of the time")
 
 # %% [markdown]
-# The control makes the first row mean something: two heads less need not matter that much. But look at `resample`, where
-# the control is as bad as the circuit. These two heads say which symbol is here (section 5.3); taken from another text,
-# they say a *wrong* symbol, and layer 2 copies it. Removing a part, and making it say something else, are two questions.
+# The control gives the first row its meaning: two missing heads need not matter that much. But look at `resample`,
+# where the control is as bad as the circuit. These two heads carry which symbol is here (section 5.3). Taken from
+# another text they carry a *wrong* one, which layer 2 may copy (our explanation). Removing a part, and making it say
+# something else, are two questions.
 #
-# Layer 2 has another surprise: without its first head nearly all symbols are right, and without all four almost none. By removing only that
-# *one* head you would conclude that it doesn't matter. The others can do its job. All that `ablate` does:
+# Layer 2 has another surprise: without its first head nearly all symbols are right, and without all four almost none.
+# If you removed only that *one* head, you would conclude that it doesn't matter. The others can do its job.
+# All that `ablate` does:
 
 # %%
 show_source(ablate, last=11)
@@ -550,22 +555,23 @@ show_source(ablate, last=11)
 #
 # ### 6.1 More features than dimensions, on paper
 #
-# Heads have names by now. Can we name single *numbers* of the stream? In most models they answer to many unrelated
-# things. Elhage et al. (2022) say why. Suppose that a model needs three yes-or-no **features**, and has two dimensions.
-# Put their directions at 120° to each other: $(1, 0)$, $(-\frac12, \frac{\sqrt3}2)$, $(-\frac12, -\frac{\sqrt3}2)$. The
-# dot product of any two is $-\frac12$.
+# We have named heads. Can we name single *numbers* of the stream? In most models each responds to many unrelated
+# things. Elhage et al. (2022) offer a reason. Suppose that a model needs three yes-or-no **features**, and has two
+# dimensions. Put their directions at 120° to each other: $(1, 0)$, $(-\frac12, \frac{\sqrt3}2)$, $(-\frac12,
+# -\frac{\sqrt3}2)$. The dot product of any two is $-\frac12$.
 #
 # - Only the first is on: reading along the three directions gives $1, -\frac12, -\frac12$. A ReLU makes $1, 0, 0$.
 #   Perfect.
 # - The first two are on: $\frac12, \frac12, -1$, and after the ReLU $\frac12, \frac12, 0$. Both are half lost.
 #
-# So three fit into two, *as long as few are on at once*. This is **superposition**, and what the others add to a feature
-# is **interference**.
+# So three fit into two, *as long as few are on at once*. This is **superposition**, and what the others add to a
+# feature is **interference**.
 #
 # ### 6.2 Does a model do it by itself?
 #
-# Five features, each on with probability $p$ and then anywhere from 0 to 1; two dimensions; back by the same directions,
-# with a bias and a ReLU: $\hat x = \text{relu}(W^\top W x + b)$. Earlier features count more in the loss (1, 0.9, 0.81 …).
+# Take five features, each on with probability $p$, with a strength between 0 and 1. A model squeezes them into two
+# dimensions and reads them back along the same directions, with a bias and a ReLU: $\hat x = \text{relu}(W^\top W x +
+# b)$. Earlier features count more in the loss (1, 0.9, 0.81 …).
 
 # %%
 def draw(p, size):
@@ -600,7 +606,7 @@ def toy(p, steps=1000):
 # %% jupyter={"source_hidden": true}
 predict(
     "superposed", "Five features, two dimensions. How many does the trained model keep?",
-    "always two: there are two dimensions", "two if all are always on, five if each is seldom on",
+    "always two: there are two dimensions", "two if all are always on, five if each is rarely on",
     "always five, each a little",
 )
 
@@ -612,16 +618,16 @@ toys = {p: toy(p) for p in progress([1.0, 0.3, 0.1], "training toys")}
 for p, (W, _) in toys.items():
     print(f"p = {p}: {(W.norm(dim=0) > 0.5).sum()} features are kept")
 expect("kept, if features are rare", int((toys[0.1][0].norm(dim=0) > 0.5).sum()), 4, 5)
-predicted("superposed", "two if all are always on, five if each is seldom on")
+predicted("superposed", "two if all are always on, five if each is rarely on")
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 figures.planes({f"each on with p = {p:g}": W for p, (W, _) in toys.items()},
                title="The rarer features are, the more share the plane")
 
 # %% [markdown]
-# With all features on, the two most important get a dimension each, and the others are given up. The rarer they are, the
-# more are kept, in the end as a pentagon. *Because* they are rarely on together? Test it: give each model data of the
-# other kind.
+# With all features on, the two most important get a dimension each, and the others are given up. The rarer features
+# are, the more of them are kept, in the end as a pentagon. *Because* they are rarely on together? Test it: give each
+# model data of the other kind.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(1)
@@ -632,22 +638,22 @@ for p in (1.0, 0.1):
                                             for q, loss in zip(toys, losses.tolist())))
 
 # %% [markdown]
-# On data where all are on at once, the pentagon is several times worse than the two features; where few are, it is more
-# than ten times better. Dimensions and features are the same in both rows. Only how often they meet differs.
+# On data where all are on at once, the pentagon's loss is several times that of the model that kept two; where few are
+# on, it is less than a tenth. Dimensions and features are the same in both rows. Only how often they meet differs.
 
 # %% [markdown]
 # ## 7 A sparse autoencoder
 #
 # ### 7.1 Back to five
 #
-# Suppose someone hands you the *stream* of the pentagon, pairs of numbers, and not the directions. Can you find them? If
-# few features are on at once, look for directions such that each point is a sum of *few* of them. A **sparse
+# Suppose someone hands you the *stream* of the pentagon, pairs of numbers, and not the directions. Can you find them?
+# If few features are on at once, look for directions such that each point is a sum of *few* of them. A **sparse
 # autoencoder** (Bricken et al. 2023; Cunningham et al. 2023) has more features than dimensions:
 #
 # $$f = \text{relu}(E\,(x - c) + b) \qquad \hat x = c + \sum_i f_i\, d_i \qquad
 # \text{loss} = |x - \hat x|^2 + \lambda \sum_i f_i$$
 #
-# with directions $d_i$ of length 1. The second term of the loss makes each strength cost something, so that most are 0.
+# with directions $d_i$ of length 1. The second term charges for every strength $f_i$, so that most become 0.
 
 # %% tags=["nbval-ignore-output"]
 from txlib.inspect import dead_features, fit_autoencoder
@@ -685,8 +691,8 @@ with torch.no_grad(), activations(writer, LAYER) as seen:
 x = torch.cat(parts)[:, 1:].flatten(0, 1)  # (token, d_model), the first left out
 
 # %% [markdown]
-# Three numbers say how good an autoencoder is: how much of the variance it keeps, how many features are on per token, and
-# how many are **dead**, never on. They pull in different directions:
+# Three numbers say how good an autoencoder is: how much of the variance it keeps, how many features are on per token,
+# and how many are **dead**, never on. They pull in different directions:
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
@@ -713,13 +719,13 @@ for sparsity in progress([0.0, 0.2, 2.0], "training autoencoders"):
 
 # %% [markdown]
 # Without the second term, more features are on at once than there are dimensions. Then the same sum can be made in many
-# ways, and there is no reason why a single direction should mean anything. With too much of it, hardly a feature is ever
-# on, and nothing is kept. In between is a choice.
+# ways, so nothing singles out these directions. With too much of it, hardly any feature is ever on, and nothing is
+# kept. Anything in between is a choice.
 #
 # ### 7.3 Features and their texts
 #
-# What is a feature about? Look at the tokens where it is strongest, with the text before them. We take features that are
-# on for fewer than one token in fifty, the strongest first:
+# What is a feature about? Look at the tokens where it is strongest, with the text before them. Of the features that are on
+# for fewer than one token in fifty, we take the six strongest, each with its strongest text and those of rank 11, 21, 31:
 
 # %% tags=["nbval-ignore-output"]
 autoencoder = fitted[0.2]
@@ -733,37 +739,34 @@ def context(row, length=9):
     return words.decode(flat[start : row + 1].tolist()).replace("\n", " / ")
 
 
-# %% [markdown]
-# Four texts for each of eight features, the strongest and those of rank 11, 21 and 31:
-
-# %% tags=["nbval-ignore-output"]
 often = (f > 0).float().mean(dim=0)  # (feature,)
 typical = f.topk(20, dim=0).values.mean(dim=0) * ((often > 0.001) & (often < 0.02))
-for feature in typical.topk(8).indices.tolist():
+shown = typical.topk(6).indices.tolist()
+for feature in shown:
     rows = f[:, feature].topk(40).indices[::10].tolist()
     print(f"feature {feature}, on for {often[feature]:.1%}:")
     print("   ", "  |  ".join(f"…{context(row)[-34:]}" for row in rows))
 
 # %% [markdown]
-# Many features of this small model stand for one token, or for a few words that are used alike. Read the list, and guess
-# what each is about; but a list of texts is again only where a feature *looks*.
+# Guess what each is about. Most of these stand for one token. But a list of texts is again only where a feature
+# *looks*.
 #
 # ### 7.4 Take it away
 #
-# What does the model *do* with a feature? Take its direction out of the stream, wherever the feature is on, and let the last
-# block go on. How far do the probabilities of the next token move, where the feature was strongest? We add up
+# What does the model *do* with a feature? Take its direction out of the stream, wherever the feature is on, and let the
+# last block run. How far do the probabilities of the next token move, where the feature was strongest? We add up
 # $p\,(\ln p - \ln p')$ over all tokens, the **Kullback–Leibler divergence** of the new $p'$ from the old $p$: 0 if nothing
 # changes. The control takes away as much along a random direction.
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
-def effect(feature, direction):
-    rows = f[:, feature].topk(30).indices
+def effect(features, directions):  # where the first of the features is strongest
+    rows = f[:, features[0]].topk(30).indices
     batch, at = ids[rows // 63], (torch.arange(30), rows % 63 + 1)
 
     def remove(x):
-        strength = autoencoder.encode(x)[..., feature : feature + 1]
-        return x - autoencoder.scale * strength * direction
+        strengths = autoencoder.encode(x)[..., features]
+        return x - autoencoder.scale * strengths @ directions
 
     before = writer(batch).logits.log_softmax(dim=-1)[at]  # (30, vocab)
     with replace(writer, {LAYER: remove}):
@@ -772,26 +775,44 @@ def effect(feature, direction):
 
 
 # %% [markdown]
-# Four features, each next to three random directions, and the tokens that lose most:
+# The first three features, each next to five random directions, and the tokens that lose most:
 
 # %% tags=["nbval-ignore-output"]
-torch.manual_seed(0)
-for feature in typical.topk(4).indices.tolist():
-    lost = effect(feature, autoencoder.directions[feature])
-    others = F.normalize(torch.randn(3, 128), dim=-1)
-    controls = " ".join(f"{effect(feature, other).sum():.2f}" for other in others)
+def compare(features):
+    lost = effect(features, autoencoder.directions[features])
+    others = F.normalize(torch.randn(5, len(features), 128), dim=-1)
+    controls = [effect(features, other).sum().item() for other in others]
     tokens = [words.tokenizer.id_to_token(int(i)) for i in lost.topk(5).indices]
-    print(f"feature {feature}: {lost.sum():.2f} nats, controls {controls};",
+    print(f"{features}: {lost.sum():.2f} nats,",
+          f"controls {min(controls):.2f} to {max(controls):.2f};",
           "lose most:", " ".join(tokens).replace("Ġ", "␣"))
 
+
+torch.manual_seed(0)
+for feature in shown[:3]:
+    compare([feature])
+
 # %% [markdown]
-# In our run the first feature is a *J* that begins a name. Without it the model no longer expects *J-os-hua*, *J-ose-ph*,
-# *J-esus* and *J-acob*, and its predictions move more than twice as far as along any of the three random directions. After *have* it no
-# longer expects *done* or *heard*. But taking away the opening quotation mark changes *no more* than its controls do. Two of the eight features
-# are about that mark, so the other may stand in for it, like the heads of section 5.4 (our explanation). A feature's texts
-# are a suspicion, as a map of attention is. What it does shows when it is taken away, and only next to a control.
+# In our run the first feature is a *J* that begins a name. Without it the model no longer expects *J-os-hua*, *J-ose-ph*
+# or *J-esus*, and its predictions move more than twice as far as along any random direction. Without the third, *have*, it
+# no longer expects *done* or *heard*, and they move about twice as far. The second, a *W* that begins a line, hardly
+# exceeds its controls.
 #
-# Nor are these features *the* features of the model: another seed or another λ gives others.
+# Two of the six are about opening quotation marks. Could one stand in for the other, as heads did in section 5.4? Then
+# both together should beat their controls. We take the two that are on together most often:
+
+# %% tags=["nbval-ignore-output"]
+on = (f[:, shown] > 0).float()
+meets = (on.T @ on).fill_diagonal_(0)  # (feature, feature): how often both are on
+one, other = (shown[i] for i in divmod(int(meets.argmax()), len(shown)))
+for features in ([one], [other], [one, other]):
+    compare(features)
+
+# %% [markdown]
+# They don't, alone or together: the last block hardly uses what these two hold. A feature's texts are a suspicion, as a
+# map of attention is. What it does shows only when it is taken away, next to a control.
+#
+# Nor are these features *the* features of the model: another λ or another start may give others.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -840,7 +861,7 @@ for feature in typical.topk(4).indices.tolist():
 # </details>
 # <details><summary>C. The part that wrote the vector is the whole circuit</summary>
 #
-# It may only hand on what others have found.
+# It may only pass on what others have found.
 # </details>
 #
 # **4. Five features lie in a plane as a pentagon. When does reading one of them go wrong?**
@@ -855,7 +876,7 @@ for feature in typical.topk(4).indices.tolist():
 # </details>
 # <details><summary>C. When it is important</summary>
 #
-# Importance decides what is kept, and not what interferes.
+# Importance decides what is kept, not what interferes.
 # </details>
 
 # %% [markdown]
@@ -863,13 +884,13 @@ for feature in typical.topk(4).indices.tolist():
 #
 # - The residual stream is a sum of all that was written into it; so is a logit. Direct shares are arithmetic, effects
 #   need an intervention.
-# - The logit lens reads a guess at each depth. It says what *could* be read there.
-# - Previous-token heads in layer 1 and induction heads in layer 2 appear together, within some fifty steps, and the loss
-#   falls in these steps. The first write what the second find by their keys.
+# - The logit lens reads a guess at each depth: what *could* be read there.
+# - Previous-token heads in layer 1 and induction heads in layer 2 appear together, within some fifty steps, and the
+#   loss falls in these steps. The first write what the second find by their keys.
 # - Patching puts an activation of one text into another; path patching, only for one reader.
 # - Ablate with a control, and more than one head at a time.
-# - Rare features share dimensions. A sparse autoencoder looks for directions of which few are on at once; what a direction
-#   does shows when it is taken away.
+# - Rare features share dimensions. A sparse autoencoder looks for directions of which few are on at once. What a
+#   direction does shows when it is taken away, next to a control.
 #
 # **Read** Elhage et al. 2021, [A Mathematical Framework for Transformer
 # Circuits](https://transformer-circuits.pub/2021/framework/index.html). Olsson et al. 2022,

@@ -15,12 +15,12 @@
 # %% [markdown]
 # ## 1 The problem: thirty requests, one model
 #
-# Lesson 13 made one text fast, and put a few prompts into a batch. A server has many, and they do not fit together: their
-# prompts are short or long, and how long an answer will be is not known before it is written.
+# Lesson 13 made one text fast, and put a few prompts into a batch. A server has many, and they do not fit together:
+# prompts are short or long, and nobody knows how long an answer will be before it is written.
 #
 # Here are thirty requests to lesson 13's model: a piece of a book as a prompt, and a number of new tokens. Most answers
-# are short, a few are long. In truth an answer ends when the model says so. We fix the number, to have the same each
-# time, but a fair server **must not look at it** until the text has ended.
+# are short, a few are long. A real answer ends when the model says so. We fix the number so that all runs are alike,
+# but a fair server **must not look at it** until the text has ended.
 
 # %%
 import random
@@ -33,7 +33,7 @@ import torch
 
 from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, prove_equal, show_source
-from txlib import generation, load_pretrained, plots
+from txlib import generation, load_pretrained
 from txlib.attention import attention, causal
 from txlib.data import shipped
 from txlib.inspect import activations
@@ -57,8 +57,8 @@ making a daisy-chain would be worth the trouble of getting up and picking the
 daisies, when suddenly a White Rabbit with pink eyes ran close by her.""")
 
 # %% [markdown]
-# Now draw the thirty requests. The simplest server answers one after the other; what it writes is right, and all others
-# are measured by it.
+# Now draw the thirty requests. The simplest server answers one after the other. What it writes is right by definition,
+# and all others are compared with it.
 
 # %%
 MOST = 64  # new tokens, at most: the user's limit
@@ -80,14 +80,14 @@ print(f"one at a time: {sum(lengths)} steps of the model")
 #
 # ### 2.1 Three requests on paper
 #
-# A step for eight texts takes hardly longer than a step for one, as long as memory is what the step waits for (lesson 13,
-# section 5). So we count **steps**, the calls of the model; and **cells**, one row of the batch in one step. An idle cell
-# is paid for and writes nothing.
+# A step for eight texts takes hardly longer than a step for one, as long as memory is what the step waits for (lesson
+# 13, section 5). So we count **steps**, the calls of the model; and **cells**, one row of the batch in one step. An
+# idle cell is paid for and writes nothing.
 #
-# Take three requests, A, B and C, of 2, 5 and 3 tokens, and a batch of two rows. A **static batch** begins with A and B and
-# runs until the longest ends. A's row is idle for three steps. Then C comes, alone. That is 8 steps, and 6 of 16 cells are
-# idle. With **continuous batching** (Yu et al. 2022), the batch is put together anew at *each step*: as soon as A ends, C
-# takes its row.
+# Take three requests, A, B and C, of 2, 5 and 3 tokens, and a batch of two rows. A **static batch** begins with A and B
+# and runs until the longest ends. A's row is idle for three steps. Then C runs, alone. That is 8 steps, and 6 of 16
+# cells are idle. With **continuous batching** (Yu et al. 2022), the batch is put together anew at *each step*: as soon
+# as A ends, C takes its row.
 
 
 # %%
@@ -115,7 +115,7 @@ def continuous(lengths, rows):
 # %% jupyter={"source_hidden": true}
 figures.batches(
     {"static": static([2, 5, 3], 2), "continuous": continuous([2, 5, 3], 2)},
-    names="ABC", title="A row is given on as soon as its text ends",
+    names="ABC", title="A row is free again as soon as its text ends",
 )
 
 # %% [markdown]
@@ -130,9 +130,9 @@ predict(
 )
 
 # %% [markdown]
-# For comparison there are two more. The first sorts the requests by the length of their answers, so that those in a
-# batch end together. That is cheating, since no server knows these lengths, but it says how much a good *guess* of the
-# length could give. The second has thirty answers of equal length.
+# Two more plans for comparison. The first sorts the requests by the length of their answers, so that those in a batch
+# end together. That is cheating, since no server knows these lengths, but it shows how much a good *guess* of the
+# length could gain. The second has thirty answers of equal length.
 
 
 # %%
@@ -153,8 +153,8 @@ report("answers of 22 tokens: continuous", continuous(equal, 8), 8)
 predicted("serving-idle", "more than half", "One long answer in eight is enough.")
 
 # %% [markdown]
-# With continuous batching, the same model writes the same tokens in half the steps. If all answers are equally long,
-# it gains nothing: it lives on their raggedness. What stays idle is the end, when the queue is empty.
+# With continuous batching, the same model writes the same tokens in half the steps. If all answers are equally long, it
+# gains nothing: its gain comes from ragged lengths. Idle cells are left only at the end, when the queue is empty.
 
 # %% jupyter={"source_hidden": true}
 figures.batches(
@@ -167,12 +167,12 @@ figures.batches(
 #
 # ### 3.1 A block table on paper
 #
-# A row is not all that a text needs. Its keys and values need memory, one **slot** per token, and again, how many is not known.
-# If you reserve the longest possible text for each, most of it stays empty. If you don't, the next text's slots are in
-# the way when this one grows.
+# A text needs more than a row. Its keys and values need memory, one **slot** per token, and again nobody knows how
+# many. If you reserve room for the longest possible text, most of it stays empty. If you don't, the next text's slots
+# are in the way when this one grows.
 #
 # Operating systems solved this with pages. Cut the memory into **blocks** of a few slots, and give each text a **block
-# table**: which blocks are its own, in order. A text takes a block more when its last one is full, wherever one is free
+# table**: which blocks are its own, in order. When its last block is full, a text takes one more, wherever one is free
 # (**paged attention**, Kwon et al. 2023, section 4). Two texts, blocks of 4 slots: A reads 6 tokens and takes blocks 0
 # and 1, B reads 3 and takes block 2. Then each writes three tokens.
 
@@ -185,8 +185,8 @@ figures.pages(
 )
 
 # %% [markdown]
-# A's table is now 0, 1, 3, and B's is 2, 4. Where is token 5 of B (counted from 0)? It is in block number $5 // 4 = 1$ of
-# its table, which is 4, at place $5 \bmod 4 = 1$: slot $4 \cdot 4 + 1 = 17$. At most one block per text is partly
+# A's table is now 0, 1, 3, and B's is 2, 4. Where is token 5 of B (counted from 0)? It is in block number $5 // 4 = 1$
+# of its table, which is 4, at place $5 \bmod 4 = 1$: slot $4 \cdot 4 + 1 = 17$. At most one block per text is partly
 # empty, so a text wastes fewer slots than a block has. In code:
 
 
@@ -200,7 +200,7 @@ class Text:
 
 
 # %% [markdown]
-# The pages are a list of free blocks, and what can be done with it:
+# `Pages` keeps the list of free blocks, hands them out and takes them back:
 
 
 # %%
@@ -227,10 +227,10 @@ class Pages:
 # %% [markdown]
 # ### 3.2 The server's loop
 #
-# Now the loop, of which section 2 only had the plan. A step *reads* tokens: of a text that writes, the one that was
-# written last; of a new text, its whole prompt (the **prefill**). First each running text gets the blocks that it needs.
-# What if none is free? Then the text that came last is **preempted**: its blocks are taken away, and it goes back to the
-# front of the queue. What it has written is kept, and read again later.
+# Section 2 only planned; now comes the loop. A step *reads* tokens: of a text that writes, the last one it wrote; of a
+# new text, its whole prompt (the **prefill**). First each running text gets the blocks that it needs. What if none is
+# free? Then the text that came last is **preempted**: its blocks are taken away, and it goes back to the front of the
+# queue. What it has written is kept, and read again later.
 
 
 # %%
@@ -245,9 +245,9 @@ def make_room(running, waiting, pages):
 
 
 # %% [markdown]
-# Then new texts come in, as long as there is a row and there are blocks for the prompt. Last, the plan: texts that write
-# come first, and the `budget` limits how many tokens a step reads. It becomes important in section 6; until then it is
-# 1,000, which is enough for everything.
+# Then new texts come in, as long as there is a row and there are blocks for the prompt. Last, the plan: texts that
+# write come first, and the `budget` limits how many tokens a step reads. Until section 6 it is 1,000, enough for
+# everything.
 
 
 # %%
@@ -270,8 +270,8 @@ def planned(running, budget):  # which texts read how many tokens in this step
 
 
 # %% [markdown]
-# Now the loop itself. `read(plan)` is the model's part: it returns a next token for each text of the plan. A text whose prompt
-# has not been read to its end ignores it.
+# Now the loop itself. `read(plan)` is the model's part: it returns a next token for each text of the plan. A text whose
+# prompt has not been read to its end ignores it.
 
 
 # %%
@@ -295,9 +295,9 @@ def serve(texts, pages, read, rows=30, budget=1000):
 # %% [markdown]
 # ### 3.3 Waste, counted
 #
-# The loop doesn't care what is written, so we can count without the model: let `read` return zeros. There are 640 slots
-# for all, five times this model's context of 128. Reserving the context for each text is the same code with blocks of
-# 128. A better rival reserves what the *user* allows, here 64 tokens after the prompt:
+# The loop doesn't care what is written, so we can count without the model: let `read` return zeros. All texts together
+# have 640 slots, five times this model's context of 128. Reserving the context for each text is the same code with
+# blocks of 128. A better rival reserves what the *user* allows, here 64 tokens after the prompt:
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -341,10 +341,10 @@ for name, pages in memories.items():
 predicted("serving-waste", "about 4%", "Half a block for each text.")
 
 # %% [markdown]
-# In the same memory, pages of 16 hold 22 texts instead of 5, and less than half the steps are needed; compared with the better
-# rival, about half. The texts read 1,234 tokens if each is read once. The last column shows what preemption costs: with
-# pages, 69 to 186 tokens are read twice. Why not always blocks of 1? Each block is looked up on its own, and hardware likes
-# to read neighbors. With 16, tables are short and the waste is moderate.
+# In the same memory, blocks of 16 hold 22 texts instead of 5, and need less than half the steps; compared with the
+# better rival, about half. The texts have 1,234 tokens to read. The last column shows what preemption costs: with
+# pages, 69 to 186 tokens are read again. Why not always blocks of 1? Each block is looked up on its own, and hardware
+# likes to read neighbors. With 16, tables are short and the waste is moderate.
 #
 # ## 4 One step for many texts
 #
@@ -352,8 +352,8 @@ predicted("serving-waste", "about 4%", "Half a block for each text.")
 #
 # We have a loop that plans, and need a model that reads such a plan. Texts of a step have different lengths, both what
 # they read now and what they have read before. No rectangle fits, and none is needed. Embeddings, norms, matrices and
-# feed-forward networks work on each token alone, so **all tokens of the step form one long sequence**, without padding. Only
-# attention must know which text a token is from (Yu et al. 2022 call this *selective batching*).
+# feed-forward networks work on each token alone, so **all tokens of the step form one long sequence**, without padding.
+# Only attention must know which text a token is from (Yu et al. 2022 call this *selective batching*).
 #
 # Projections and heads are lesson 13's. The only new thing is that each token brings its own position:
 
@@ -373,8 +373,9 @@ def mix(layer, q, k, v, allowed):
 
 
 # %% [markdown]
-# `spans` holds, for each text, how much of it had been read, and the slots of all its tokens, old and new. Write the new
-# keys and values where they belong; then let each text attend to its own slots. (`apart=False` is for an experiment.)
+# `spans` holds, for each text, how much of it had been read, and the slots of all its tokens, old and new. Write the
+# new keys and values where they belong; then let each text attend to its own slots. (`apart=False` is for an
+# experiment.)
 
 
 # %%
@@ -449,8 +450,8 @@ print(f"free at the end: {len(pages.free)} of {SLOTS // 4} blocks")
 # %% [markdown]
 # ### 4.2 Break it: texts that see each other
 #
-# `apart=False` takes the mask away: each token may attend to all slots of the step. No shape is wrong, no error is raised.
-# Here are two requests:
+# `apart=False` takes the mask away: each token may attend to all slots of the step. No shape is wrong, no error is
+# raised. Here are two requests:
 
 # %%
 for apart in (True, False):
@@ -461,18 +462,18 @@ for apart in (True, False):
         print("  …", repr(tokenizer.decode(text.ids[-new - 8 :])))
 
 # %% [markdown]
-# The text still looks like language, which makes such bugs dangerous: one user reads what is drawn from another user's
-# prompt. Only the comparison with the text alone finds it, so that is the test to write first.
+# The text still looks like language, which makes such bugs dangerous: one user reads an answer that depends on another
+# user's prompt. No error shows it, only the comparison with the text alone. So that is the test to write first.
 #
 # ## 5 Shared beginnings
 #
 # ### 5.1 Blocks with names
 #
-# Most requests to an assistant begin with the same instructions, and each turn of a conversation begins with all turns before
-# it. The keys and values of equal beginnings are equal. Why compute and keep them thirty times?
+# Most requests to an assistant begin with the same instructions, and each turn of a conversation begins with all turns
+# before it. The keys and values of equal beginnings are equal. Why compute and keep them thirty times?
 #
 # To find out whether a block has been read before, give each *full* block a **name**. Would its tokens do as a name?
-# Take the same four tokens, at the same positions, behind two different beginnings, and compare their keys:
+# Take the same four tokens at the same positions after two different beginnings, and compare their keys:
 
 # %%
 one, other = BOOK[:8], BOOK[30:38]
@@ -484,10 +485,10 @@ for name, keys in seen.items():  # (2, 12, kv_heads · d_k)
     print(f"{name}: keys differ by {moved:.0%}")
 
 # %% [markdown]
-# In the first layer, keys depend on the tokens alone. From the second on, they depend on everything before (as in lesson 13,
-# section 2.3). So a block's name must contain the name of the block before it: $\text{name}_i = \text{hash}(\text{name}_{i-1},
-# \text{tokens}_i)$. With blocks of 4, *to be or not | to be or not* has two blocks with the same tokens and different
-# names:
+# In the first layer, keys depend on the tokens alone. From the second on, they depend on everything before (as in
+# lesson 13, section 2.3). So a block's name must contain the name of the block before it: $\text{name}_i =
+# \text{hash}(\text{name}_{i-1}, \text{tokens}_i)$. With blocks of 4, *to be or not | to be or not* has two blocks with
+# the same tokens and different names:
 # %%
 def names_of(ids, size):
     names = [None]
@@ -497,8 +498,8 @@ def names_of(ids, size):
 
 
 # %% [markdown]
-# (The last token has no part in it: a text must read at least that one, for its prediction.) When a text comes in, it
-# begins its table with blocks that have such names, and counts them as read:
+# (A block with the text's last token gets no name: a text must read at least that token, for its prediction.) When a
+# text comes in, its table begins with the blocks that already have its names, and they count as read:
 
 
 # %%
@@ -521,24 +522,21 @@ class NamedPages(Pages):
 # %% [markdown]
 # ### 5.2 Break it: who frees a shared block?
 #
-# Two requests begin alike. A is short and ends first; then C, another text, comes into A's row. Here is the memory, with
-# blocks of 4:
+# Two requests begin alike, so block 0 is in both tables. A is short and ends first. Our `release` gives back *all* of
+# its blocks, and C, another text, takes the next that are free. On the left each text's block table, on the right the
+# memory, in the color of the text whose keys it holds, and how many tables have it:
 
 # %% jupyter={"source_hidden": true}
-figures.pages(
-    {"A has come": [("A", 4), ("A", 2), None, None],
-     "B shares block 0": [("A, B", 4), ("A", 3), ("B", 3), None],
-     "A has ended": [("B", 4), None, ("B", 4), None]},
-    4, title="Block 0 must stay while B needs it",
-)
-
-# %% [markdown]
-# But our `release` gives back *all* blocks of a text.
+figures.block_tables(
+    {"B shares block 0": ({"A": [0, 1], "B": [0, 2]}, ["AB", "A", "B", ""]),
+     "A has ended, C has come": ({"B": [0, 2], "C": [3, 0]}, ["C", "", "B", "C"]),
+     "as it should be": ({"B": [0, 2], "C": [3, 1]}, ["B", "C", "B", "C"])},
+    title="Block 0 must stay while B needs it", wrong="B reads C's keys")
 
 # %% jupyter={"source_hidden": true}
 predict(
-    "serving-shared", "A ends, and its blocks are taken by C while B still writes. What happens to B's text?",
-    "nothing: B has read its prompt already", "an error, since a slot is written twice", "it goes wrong without an error",
+    "serving-shared", "C writes into block 0 while B still needs it. What happens to B's text?",
+    "nothing: B has read its prompt already", "it stops with an error", "it goes wrong without an error",
 )
 
 
@@ -561,7 +559,8 @@ print("freed while used: …", repr(tokenizer.decode(wrong)))
 predicted("serving-shared", "it goes wrong without an error", "It reads C's keys now.")
 
 # %% [markdown]
-# The cure is to count how many tables hold each block (its **reference count**), and to free a block when the count is 0:
+# The cure is to count how many tables hold each block (its **reference count**), and to free a block when the count is
+# 0:
 
 
 # %%
@@ -587,7 +586,7 @@ print("with counts, B is as it was:", text_b(SharedPages(20, 4)) == right)
 # %% [markdown]
 # ### 5.3 What it saves
 #
-# Give all thirty requests the same 24 tokens as a beginning, and the same 640 slots:
+# All thirty requests get the same 24 tokens as a beginning. There are 640 slots as before:
 
 # %%
 beginning = BOOK[60:84]
@@ -603,27 +602,27 @@ expected = [generation.generate(model, [beginning + prompt], max_new_tokens=new)
 print("as alone:", written(served) == expected)
 
 # %% [markdown]
-# Two savings at once: fewer tokens are read, and 29 texts find room instead of 13. Which of them makes the steps fewer?
-# The middle row has the room without the sharing, and needs as few steps: it is the room. It also reads each token once,
-# 1,954 in all, so what sharing alone saves is 676, about a third.
+# Sharing saves twice: fewer tokens are read, and 29 texts find room instead of 13. Which of the two saves steps? The
+# middle row has the room without the sharing, and needs as few steps: it is the room. It also reads each token once,
+# 1,954 in all, so sharing by itself saves 676 tokens, about a third.
 #
-# Our names are forgotten as soon as a block is free. The library keeps them until the block is needed for something else,
-# so that the next turn of a conversation finds the last one. It hashes with SHA-256: if two different beginnings had the
-# same name, one user would read the other's text. SGLang keeps a tree of beginnings instead of names (*RadixAttention*,
-# Zheng et al. 2024, section 3).
+# We forget a name as soon as its block is free. The library keeps it until the block is needed for something else, so
+# that a conversation's next turn finds the blocks of the last. It hashes with SHA-256: if two different beginnings had
+# the same name, one user would read the other's text. SGLang keeps a tree of beginnings instead of names
+# (*RadixAttention*, Zheng et al. 2024, section 3).
 #
 # ## 6 Who waits for whom
 #
 # ### 6.1 A long prompt comes
 #
-# All is shared and packed now. What is missing is the view of *one* user, who watches the words appear. Three texts are
-# writing, a fourth ends, and a prompt of 100 tokens takes its row. Its step reads 103 tokens instead of 4. How long do
-# the others wait for their next word?
+# So far we looked after the machine. What about *one* user, who watches the words appear? Three texts are writing, a
+# fourth ends, and a prompt of 100 tokens takes its row. Its step reads 103 tokens instead of 4. How long do the others
+# wait for their next word?
 #
 # We need a measure of time. On a machine where up to 16 tokens take as long as one, because the weights must be read
-# anyway (lesson 13, section 5), and where from there on each token costs the same, a step takes as long as its tokens, but at
-# least 16. In this unit we can count. The remedy is to read the prompt in pieces (**chunked prefill**, Agrawal et al.
-# 2024): a step has a `budget` of tokens, texts that write go first, and a prompt gets what is left.
+# anyway (lesson 13, section 5), and where from there on each token costs the same, a step takes as long as its tokens,
+# but at least 16. In this unit we can count. The remedy is to read the prompt in pieces (**chunked prefill**, Agrawal
+# et al. 2024): a step has a `budget` of tokens, texts that write go first, and a prompt gets what is left.
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -651,25 +650,16 @@ for budget in (1000, 64, 32, 16, 8):
 predicted("serving-chunks", "a little later")
 
 # %% [markdown]
-# All at once, the others wait six times as long for one word. With 16 per step they notice nothing; the long text's first
-# token comes a quarter later, and everything ends sooner, since the room in each step is used. With a budget of 8, steps
-# are half empty and the long text waits longer without helping anyone: the best budget is what a step holds for free. One after the other,
-# the waits of a text that writes:
-
-# %% jupyter={"source_hidden": true}
-plots.lines(
-    {"all at once": with_long_prompt(1000)[0][:20], "16 per step": with_long_prompt(16)[0][:20]},
-    title="In pieces, the long prompt makes no one wait long", xlabel="token of a short text",
-    ylabel="wait (tokens of work)", marker="o",
-    alt="Wait before each token of a short text. If the prompt is read at once, one token waits 103, all others 16. With "
-    "16 tokens per step, each waits 16.",
-)
+# All at once, the others wait six times as long for one word. With 16 per step they notice nothing; the long text's
+# first token comes a quarter later, and everything ends sooner, since the room in each step is used. With a budget of
+# 8, steps are half empty, and the long text waits longer without helping anyone. The best budget is what a step holds
+# for free.
 
 # %% [markdown]
 # ### 6.2 Latency and throughput
 #
 # **Throughput** is how many tokens a machine writes per second, for all users together. **Latency** is how long one user
-# waits: for the first token, and then from each token to the next. What do more rows do to these three numbers?
+# waits: for the first token, and then from each token to the next. How do these three numbers change with more rows?
 #
 # We measure it with the library's engine, which section 7 explains. Times are in CPU seconds, and yours will differ.
 
@@ -700,28 +690,23 @@ for rows, (speed, between, first) in points.items():
 expect("Throughput with 30 rows against 1", points[30][0] / points[1][0], 1.5, 30)
 
 # %% [markdown]
-# Each point is a number of rows:
+# As a curve:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-plots.lines(
-    {"1, 4, 8, 30 rows": ([points[rows][1] for rows in points], [points[rows][0] for rows in points])},
-    title="More rows: more tokens for all, later ones for each", xlabel="ms from token to token of one text",
-    ylabel="tokens per second, all texts", marker="o",
-    alt="Throughput against time from token to token, for 1, 4, 8 and 30 rows. Both grow with the number of rows.",
-)
+figures.tradeoff(points, title="More rows: more tokens for all, later ones for each")
 
 # %% [markdown]
 # From token to token, a user is served best alone. But with few rows, most users wait in the queue, and their *first*
-# token comes much later. Which point is right depends on the use: a chat wants each token faster than one reads, a job in the
-# night wants throughput.
+# token comes much later. Which point is right depends on the use: in a chat, tokens need only come faster than one
+# reads; a batch job overnight wants throughput.
 #
 # ## 7 The library
 #
 # ### 7.1 The same texts
 #
-# `txlib.generation.Engine` is this lesson's loop. It adds what a real server needs: sampling with a seed per request, ends and
-# stop words, requests that come and are canceled while it runs, and attention for all texts with similar lengths in one
-# call. Does it write what each request gets alone?
+# `txlib.generation.Engine` is this lesson's loop. It adds what a real server needs: sampling with a seed per request,
+# ends and stop words, requests that come and are canceled while it runs, and attention for all texts with similar
+# lengths in one call. Does it write what each request would get alone?
 
 # %%
 engine = generation.Engine(model, cache_tokens=SLOTS, block_size=16, step_tokens=64)
@@ -734,47 +719,46 @@ print(f"{engine.steps} steps, {engine.tokens_read:,} tokens read, "
       f"{engine.preemptions} times a text was put back")
 
 # %% [markdown]
-# Its heart is `schedule`, our `make_room`, `planned` and `admit` in one. `reserve` is our `grow`, and `reuse` looks for names:
+# Its heart is `schedule`, our `make_room`, `planned` and `admit` in one. `reserve` is our `grow`, and `reuse` looks for
+# names:
 
 # %%
 show_source(generation.Engine.schedule, last=19)
 
 # %% [markdown]
-# There are two differences. A new text comes in only if each running one could still take a block more, and none comes in
-# during a step in which one was put back. Here that costs steps, 85 instead of our 64, and no token is read twice. (It
-# even reads 16 fewer than there are, since two prompts happen to begin alike.)
+# There are two differences. A new text comes in only if each running one could still take one more block, and none
+# comes in during a step in which one was put back. Here that takes more steps, 85 instead of our 64, but no token is
+# read twice. (It even reads 16 fewer than there are, since two prompts happen to begin alike.)
 #
 # `txlib serve --model FOLDER` puts the engine behind a web address, and draws blocks and texts while it works.
 #
 # ### 7.2 Against others
 #
-# `benchmarks/serve.py` lets these ways, and transformers' own continuous batching, answer 32 ragged requests to a Llama of
-# 16 million random weights, on one processor core. All have memory for 8 texts of full length, except the static batch of all 32, which has four times as much.
-# Here are the recorded speeds, then their ratios:
+# `benchmarks/serve.py` lets these ways, and transformers' own continuous batching, answer 32 ragged requests to a Llama
+# of 16 million random weights, on one processor core. All have memory for 8 texts of full length, except the static
+# batch of all 32, which has four times as much. Here are the ratios of the recorded speeds:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 import json
-from statistics import median
 
 from txlib.paths import DATA
 
 recorded = json.loads((DATA.parent / "benchmarks" / "results" / "serve.json").read_text())
-for name, rounds in recorded["measured"].items():
-    print(f"{name:20}{median(rounds):5.0f} tokens per CPU second (rounds: {len(rounds)})")
 for row in recorded["rows"]:
     print(f"{row['what']:36}{row['ratio']:4.1f}")
 
 # %% [markdown]
 # In the same memory, continuous batching is about twice as fast as static batches, and shared prefixes add to that. The
-# strongest static rival has four times the memory, and is beaten by less. The few rounds were taken on a busy machine, so
-# read the ratios and not the speeds; on a GPU, where a step costs something else, they would be others.
+# strongest static rival has four times the memory; it loses by less. Each ratio is from at most two rounds on a busy
+# machine, and on a GPU, where a step costs something else, the ratios would be others.
 #
-# ### 7.3 What else makes it cheaper
+# ### 7.3 What else makes it cheaper (second reading)
 #
-# All of lesson 13 still applies. Weights in 8 bits (section 6 there) are a quarter of the bytes of 32, and a cache in 8 bits
-# has twice as many slots as one in 16. A draft (section 7 there; Leviathan et al. 2023) makes several tokens per step. But
-# the cells of refused guesses are paid for as well. If few texts are running, those cells would have been idle anyway; in a full batch they could have served other
-# texts (by the count of section 6.1; we have not measured it).
+# All of lesson 13 still applies. Weights in 8 bits (section 6 there) are a quarter of the bytes of 32, and a cache in 8
+# bits has twice as many slots as one in 16. A draft (section 7 there; Leviathan et al. 2023) makes several tokens per
+# step. But the cells of refused guesses are paid for as well. If few texts are running, those cells would have been
+# idle anyway; in a full batch they could have served other texts (by the count of section 6.1; we have not measured
+# it).
 
 # %% [markdown]
 # ## 8 Quiz
@@ -808,7 +792,7 @@ for row in recorded["rows"]:
 # </details>
 # <details><summary>C. Yes, with a reference count</summary>
 #
-# It says when a block is free, and not whether its content is right.
+# It says when a block is free, not whether its content is right.
 # </details>
 #
 # **3. Users complain that words sometimes stop for a second, whenever a long document comes in. What helps?**
@@ -829,11 +813,12 @@ for row in recorded["rows"]:
 # %% [markdown]
 # ## 9 Summary
 #
-# - A static batch waits for its longest text. With continuous batching a row is given on at once; the gain is as large as
-#   the lengths are ragged.
+# - A static batch waits for its longest text. With continuous batching the next text takes a free row at once. The more
+#   ragged the lengths, the larger the gain.
 # - A step needs no rectangle: all its tokens form one long sequence, and only attention keeps the texts apart.
 # - A cache in pages wastes less than a block per text. If memory runs out, a text is put back and read again.
-# - A full block is named by its tokens and all before them. Equal beginnings share it, and a count says when it is free.
+# - A full block is named by its tokens and all before them. Equal beginnings share it, and a count says when it is
+#   free.
 # - A budget per step lets a long prompt in without making others wait.
 # - More rows give more tokens per second and an earlier first token; after it, each text's tokens come more
 #   slowly.

@@ -60,7 +60,7 @@ from txcourse.figures.positions import beyond, dials, entrances, picking, reader
 from txcourse.figures.recurrent import four_readers, gradients_back, reach, recurrent_translator
 from txcourse.figures.rewards import pushed_answers
 from txcourse.figures.scale import cuts, isoflops, magnitudes, memory, ring, shards, split_network, timetable
-from txcourse.figures.serving import batches, pages
+from txcourse.figures.serving import batches, block_tables, pages, tradeoff
 from txcourse.figures.sets import clusters
 from txcourse.figures.sparse import big_bird, by_distance, causal_forms, circle, cone, longformer
 from txcourse.figures.state import Touch, chunks, state_steps
@@ -83,6 +83,7 @@ __all__ = [
     "big_bird",
     "births",
     "block",
+    "block_tables",
     "busiest_expert",
     "by_distance",
     "by_shift",
@@ -190,6 +191,7 @@ __all__ = [
     "tiles",
     "timetable",
     "token_grid",
+    "tradeoff",
     "training",
     "turns",
     "two_memories",

@@ -10,33 +10,56 @@ from torch import Tensor
 from txcourse.figures.shapes import arrow, box
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels
 
-FIRST, SECOND, STREAM = PALETTE[0], PALETTE[1], PALETTE[5]  # layers 1 and 2, and what they write into
+FIRST, SECOND, NETWORK, STREAM = PALETTE[1], PALETTE[0], PALETTE[2], PALETTE[5]  # layers 1 and 2, as in `induction`
+
+Pair = tuple[int, int]
 
 
-def one_stream(*, title: str) -> Picture:
-    """The residual stream as one line, which each part of two layers reads and adds to."""
+def one_stream(embedding: Pair, heads: Sequence[Pair], network: Pair, row: Pair, *, title: str) -> Picture:
+    """A block on the stream of one token: heads read it together and add to it, then the feed-forward network does.
+
+    Args:
+        embedding: what the stream begins with. heads, network: what each adds. row: of the output matrix, which the
+            end of the stream is multiplied by.
+    """
+    after_heads = _sum(embedding, *heads)
+    end = _sum(after_heads, network)
+    logit = row[0] * end[0] + row[1] * end[1]
+    names = [f"head {number}" for number in range(len(heads))]
     alt = (
-        "A thick line, the stream of one token, from its embedding on the left to its logits on the right. Six parts "
-        "hang below it, heads 0, 1 and 2 of layer 1 and of layer 2. Each reads the line and adds to it again."
+        f"A thick line, the stream of one token, begins with the embedding {embedding}. "
+        + ", ".join(f"{name} adds {added}" for name, added in zip(names, heads, strict=True))
+        + f": {after_heads}. The feed-forward network reads that and adds {network}: {end}. "
+        f"The logit is {row} times that, {logit}."
     )
     with drawing():
-        figure, (axes,) = panels(width=9.0, height=2.5)
-        axes.set(xlim=(-1.6, 11.4), ylim=(-2.1, 0.7))
+        figure, (axes,) = panels(width=9.6, height=3.0)
+        right = 2.3 + 1.5 * len(heads)  # where the network reads
+        axes.set(xlim=(-1.5, right + 6.6), ylim=(-2.5, 1.1))
         axes.axis("off")
         axes.set_title(title)
-        arrow(axes, (-0.2, 0), (10.2, 0), STREAM, width=7, head=24)
-        for x, text in ((-0.85, "embedding"), (10.8, "logits")):
-            box(axes, x, 0, 1.2, 0.6, text, "white", fontsize=11)
-        for layer, (start, color) in enumerate(((0.9, FIRST), (5.7, SECOND)), start=1):
-            axes.text(start + 1.6, -2.1, f"layer {layer}", ha="center", va="bottom", color=ink(color))
-            for head in range(3):
-                x = start + 1.4 * head
-                box(axes, x + 0.2, -1.3, 0.9, 0.4, f"head {head}", fontsize=10)
-                arrow(axes, (x, 0), (x, -1.0), GRAY)
-                arrow(axes, (x + 0.4, -1.0), (x + 0.4, 0), color, width=2.2)
-        axes.text(0.75, 0.35, "reads", ha="center", color=GRAY, fontsize=10)
-        axes.text(1.5, 0.35, "adds", ha="center", color=ink(FIRST), fontsize=10)
+        arrow(axes, (-0.2, 0), (right + 3.7, 0), STREAM, width=7, head=24)
+        box(axes, -0.85, 0, 1.2, 0.6, "embedding", "white", fontsize=11)
+        box(axes, right + 5.2, 0, 2.6, 0.6, f"logit\n{row} · {end} = {logit}", "white", fontsize=11)
+        for x, value in ((0.4, embedding), (right - 0.4, after_heads), (right + 2.7, end)):
+            axes.text(x, 0.35, str(value), ha="center", va="bottom", fontweight="bold")
+        of_heads = [(name, added, FIRST, 1.4) for name, added in zip(names, heads, strict=True)]
+        for start, parts in ((1.1, of_heads), (right, [("feed-forward", network, NETWORK, 2.0)])):
+            ends = [
+                start + 0.9 + 1.6 * number + (0.25 if width > 1.5 else 0) for number, (*_, width) in enumerate(parts)
+            ]
+            axes.plot([start, start, ends[-1]], [-0.1, -2.2, -2.2], color=GRAY, linewidth=1.5)
+            axes.text(start - 0.1, -1.1, "reads", ha="right", va="center", color=GRAY, fontsize=10)
+            for x, (name, added, color, width) in zip(ends, parts, strict=True):
+                arrow(axes, (x, -2.2), (x, -1.75), GRAY)
+                box(axes, x, -1.45, width - 0.2, 0.4, name, fontsize=10)
+                arrow(axes, (x, -1.15), (x, -0.05), color, width=2.2)
+                axes.text(x + 0.1, -0.65, f"+{added}", ha="left", va="center", color=ink(color), fontsize=10)
         return Picture(figure, alt)
+
+
+def _sum(*pairs: Pair) -> Pair:
+    return sum(x for x, _ in pairs), sum(y for _, y in pairs)
 
 
 def births(runs: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str) -> Picture:

@@ -1,6 +1,7 @@
 """What learning from rewards does to the answers that a model has drawn."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
@@ -72,11 +73,13 @@ def _color(amount: int | float) -> str:
 
 
 def _token(axes: Axes, x: int | float, y: int | float, token: str, strength: int | float) -> None:
-    style = {"edgecolor": _color(strength), "linewidth": 1.0, "zorder": 3}
+    style: dict[str, Any] = {"edgecolor": _color(strength), "linewidth": 1.0, "zorder": 3}
     corner = (x - TOKEN / 2, y - 0.31)
     axes.add_patch(FancyBboxPatch(corner, TOKEN, 0.62, "round,pad=0,rounding_size=0.08", facecolor="white", **style))
-    tint = {"facecolor": _color(strength), "alpha": 0.65 * abs(strength) ** 0.7, "linewidth": 0, "zorder": 3.5}
+    tint: dict[str, Any] = {"alpha": 0.65 * abs(strength) ** 0.7, "linewidth": 0, "zorder": 3.5}
     if strength:
-        axes.add_patch(FancyBboxPatch(corner, TOKEN, 0.62, "round,pad=0,rounding_size=0.08", **tint))
+        axes.add_patch(
+            FancyBboxPatch(corner, TOKEN, 0.62, "round,pad=0,rounding_size=0.08", facecolor=_color(strength), **tint)
+        )
     size = 10 if len(token) > 1 else 12
     axes.text(x, y, token, ha="center", va="center", family="monospace", fontsize=size, zorder=5)

@@ -5,8 +5,8 @@ from typing import Any
 
 from matplotlib.patches import Patch, Rectangle
 
-from txcourse.figures.shapes import PALE
-from txlib.plots.picture import PALETTE, Picture, drawing, headline, panels, words_on
+from txcourse.figures.shapes import PALE, arrow, box
+from txlib.plots.picture import PALETTE, Picture, drawing, headline, ink, panels, words_on
 
 Piece = tuple[int, int, int]  # row, first step, steps
 IDLE: dict[str, Any] = {"facecolor": "white", "edgecolor": "#9a9a9a", "hatch": "///", "linewidth": 0.5}
@@ -86,3 +86,72 @@ def pages(states: Mapping[str, Sequence[tuple[str, int] | None]], size: int, *, 
         handles = [Patch(label="taken, empty", **IDLE), Patch(label="free", facecolor=PALE)]
         figure.legend(handles=handles, loc="outside lower right", ncols=2, frameon=False, fontsize=9)
         return Picture(figure, f"Blocks of {size} slots. {'; '.join(said)}.")
+
+
+def block_tables(
+    moments: Mapping[str, tuple[Mapping[str, Sequence[int]], Sequence[str]]], *, title: str, wrong: str = ""
+) -> Picture:
+    """Which text has which blocks: a table for each text, and an arrow from each of its entries to a block.
+
+    Args:
+        moments: name → (text → its block table; for each block, whose keys it holds: "A", "AB" for shared ones, or "").
+        title: what to see. wrong: said of a block that a table names and that holds another text's keys.
+    """
+    texts = sorted({text for tables, _ in moments.values() for text in tables})
+    colors = dict(zip(texts, PALETTE, strict=False))
+    said = []
+    with drawing():
+        figure, drawn = panels(len(moments), width=9.6, height=3.3)
+        for axes, (moment, (tables, blocks)) in zip(drawn, moments.items(), strict=True):
+            axes.set(xlim=(0, 6.2), ylim=(len(blocks) - 0.4, -0.7))
+            axes.axis("off")
+            axes.set_title(moment, fontweight="normal", fontsize=11)
+            for number, holds in enumerate(blocks):
+                for part, text in enumerate(holds):
+                    left, width = 3.9 + 1.5 * part / len(holds), 1.5 / len(holds)
+                    axes.add_patch(Rectangle((left, number - 0.34), width, 0.68, facecolor=colors[text]))
+                if not holds:
+                    axes.add_patch(Rectangle((3.9, number - 0.34), 1.5, 0.68, facecolor=PALE))
+                ground = words_on(colors[holds[0]] if holds else PALE)
+                axes.text(4.65, number, f"block {number}", ha="center", va="center", fontsize=10, color=ground)
+                count = sum(number in table for table in tables.values())
+                axes.text(5.5, number, f"× {count}", ha="left", va="center", fontsize=10)
+            entries = [(text, number) for text, table in tables.items() for number in table]
+            for row, (text, number) in enumerate(entries):
+                y = row * (len(blocks) - 1) / max(1, len(entries) - 1)
+                color = colors[text]
+                if number == tables[text][0]:
+                    axes.text(0.2, y, text, ha="center", va="center", color=ink(color), fontweight="bold")
+                box(axes, 0.9, y, 0.5, 0.5, str(number), PALE, fontsize=10)
+                arrow(axes, (1.25, y), (3.85, number), color, width=1.8)
+                if text not in blocks[number]:
+                    axes.text(4.65, number - 0.42, wrong, ha="center", va="bottom", fontsize=10, color=ink(color))
+            held = [f"block {number} holds {holds or 'nothing'}" for number, holds in enumerate(blocks)]
+            named = [f"{text} has {', '.join(map(str, table))}" for text, table in tables.items()]
+            said.append(f"{moment}: {'; '.join(named + held)}")
+        headline(figure, title)
+        return Picture(figure, f"Block tables. {'. '.join(said)}.")
+
+
+def tradeoff(points: Mapping[int, Sequence[float]], *, title: str) -> Picture:
+    """What all users get against what each one waits, a point for each number of rows.
+
+    Args:
+        points: rows → (tokens per second of all texts, milliseconds from token to token of one, …).
+        title: what to see.
+    """
+    with drawing():
+        figure, (axes,) = panels(height=3.6)
+        waits, speeds = [point[1] for point in points.values()], [point[0] for point in points.values()]
+        axes.plot(waits, speeds, marker="o")
+        for rows, wait, speed in zip(points, waits, speeds, strict=True):
+            label = f"{rows} row{'s' * (rows > 1)}"
+            axes.annotate(label, (wait, speed), (7, -4), textcoords="offset points", va="top")
+        axes.margins(x=0.12, y=0.12)
+        axes.set(xlabel="ms from token to token of one text", ylabel="tokens per second, all texts", title=title)
+        listed = ", ".join(
+            f"{rows} rows {speed:.0f} at {wait:.1f} ms" for rows, wait, speed in zip(points, waits, speeds, strict=True)
+        )
+        return Picture(
+            figure, f"Tokens per second of all texts against milliseconds from token to token of one: {listed}."
+        )

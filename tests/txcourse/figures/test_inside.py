@@ -6,10 +6,12 @@ from txcourse import figures
 
 
 def test_each_part_reads_the_stream_and_adds_to_it():
-    (axes,) = figures.one_stream(title="A title").axes
-    texts = [text.get_text() for text in axes.texts]
-    assert texts.count("head 0") == texts.count("head 2") == 2
-    assert {"embedding", "logits", "layer 1", "layer 2"} <= set(texts)
+    drawn = figures.one_stream((1, 0), [(0, 2), (1, -1)], (-1, 1), (3, 1), title="A title")
+    (axes,) = drawn.axes
+    texts = {text.get_text() for text in axes.texts}
+    assert {"embedding", "head 0", "head 1", "feed-forward", "+(0, 2)", "+(-1, 1)"} <= texts
+    assert {"(1, 0)", "(2, 1)", "(1, 2)", "logit\n(3, 1) · (1, 2) = 5"} <= texts  # before, after heads, at the end
+    assert drawn.alt.endswith("adds (-1, 1): (1, 2). The logit is (3, 1) times that, 5.")
 
 
 def test_loss_and_scores_share_their_steps():

@@ -19,3 +19,18 @@ def test_slots_of_a_block_are_filled_empty_or_free():
     assert [bool(cell.get_hatch()) for cell in axes.patches] == [False] * 5 + [True] * 3 + [False] * 4
     assert [text.get_text() for text in axes.texts] == ["A"] * 4 + ["AB"]
     assert picture.alt.endswith("now: block 0 A with 4 of 4, block 1 AB with 1 of 4, block 2 free.")
+
+
+def test_a_table_whose_block_holds_another_texts_keys_is_marked():
+    tables = {"B": [0, 2], "C": [1, 0]}
+    picture = figures.block_tables({"now": (tables, ["C", "C", "B", ""])}, title="A title", wrong="wrong keys")
+    texts = [text.get_text() for text in picture.axes[0].texts if text.get_text()]
+    assert texts.count("wrong keys") == 1
+    assert [text for text in texts if text.startswith("×")] == ["× 2", "× 1", "× 1", "× 0"]
+    assert "B has 0, 2; C has 1, 0; block 0 holds C" in picture.alt and "block 3 holds nothing" in picture.alt
+
+
+def test_each_number_of_rows_has_a_label():
+    picture = figures.tradeoff({1: (120.0, 8.3), 30: (710.0, 17.4)}, title="A title")
+    assert [text.get_text() for text in picture.axes[0].texts] == ["1 row", "30 rows"]
+    assert picture.alt.endswith("1 rows 120 at 8.3 ms, 30 rows 710 at 17.4 ms.")
