@@ -713,8 +713,8 @@ m = (log_p[:, 0] - log_p[:, 2]) - (log_p[:, 1] - log_p[:, 3])
 prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 
 # %% [markdown]
-# `rollout_batches` draws the groups, and `rollout_loss` is the loss for the ordinary `train`. The last stage of
-# `txlib train assistant` learns from such rewards.
+# `write_answers` draws the groups and scores them, and `rollout_loss` learns from what it returns. A loss that calls both
+# is all that the ordinary `train` needs; the last stage of `txlib train assistant` has one.
 
 # %% [markdown]
 # ## 8 Quiz

@@ -4,7 +4,6 @@ REINFORCE (Williams 1992) with the mean of a group as its baseline, and GRPO (Sh
 switched off one by one.
 """
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -14,7 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from txlib.data.batching import LazyDataset, pad
+from txlib.data.batching import pad
+from txlib.devices import to_device
 from txlib.generation import GenerationConfig, generate
 from txlib.generation.prompts import end_tokens
 from txlib.hints import FieldHints
@@ -155,7 +155,7 @@ def write_answers(
     reward: Reward,
     config: PolicyConfig,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     eos_id: int | None = None,
 ) -> Rollouts:
     """Draw a group of answers for each prompt, and score them.
@@ -164,7 +164,7 @@ def write_answers(
         model: a decoder, such as `GPT`.
         prompts: the tokens of each.
         reward: `reward(prompt, answer)` scores one answer.
-        seed: of the draws.
+        seed: of the draws; None: they follow torch's generator.
         eos_id: the token that ends an answer; the model's by default.
 
     Raises:
@@ -199,39 +199,6 @@ def write_answers(
     rewards = torch.tensor(scores).view(len(prompts), config.group)
     advantages = group_advantages(rewards, baseline=config.baseline, spread=config.spread)
     return Rollouts(**rows, log_p=log_p, rewards=rewards.flatten(), advantages=advantages.flatten())
-
-
-def rollout_batches(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    reward: Reward,
-    config: PolicyConfig,
-    *,
-    prompts_per_step: int = 8,
-    seed: int = 0,
-    eos_id: int | None = None,
-) -> Callable[[int], Sequence[Rollouts]]:
-    """Return the batches that `train` asks for: in each epoch one, answers that the model writes as it is then.
-
-    Args:
-        model: that is being trained, in one process or under "ddp"; "fsdp" trains a copy.
-        prompts_per_step: prompts of a batch, drawn anew for each.
-        seed: of all draws; the same seed and weights give the same batch.
-        reward, eos_id: as in `write_answers`.
-
-    Raises:
-        ValueError: for fewer prompts than prompts_per_step.
-    """
-    if not 1 <= prompts_per_step <= len(prompts):
-        raise ValueError(f"prompts_per_step={prompts_per_step} must be 1 to {len(prompts)}, the number of prompts")
-
-    def batches(epoch: int) -> Sequence[Rollouts]:
-        rng = random.Random(f"{seed} {epoch}")
-        chosen = rng.sample(list(prompts), prompts_per_step)
-        draws = rng.getrandbits(32)
-        return LazyDataset([draws], lambda draw: write_answers(model, chosen, reward, config, seed=draw, eos_id=eos_id))
-
-    return batches
 
 
 def as_rows(prompts: list[list[int]], answers: list[list[int]], end: int | None, most: int) -> dict[str, Tensor]:
@@ -280,7 +247,9 @@ def check_rewards(rewards: Sequence[float], *, window: int = 20) -> None:
 def rollout_loss(
     config: PolicyConfig, reference: nn.Module | None = None
 ) -> Callable[[nn.Module, Rollouts], tuple[Tensor, Tensor]]:
-    """Return the function `loss(model, rollouts)` that `train` asks for.
+    """Return the function `loss(model, rollouts)` of what `write_answers` returned.
+
+    A loss for `train` calls both, so that each step's answers are written by the model as it is then.
 
     Args:
         reference: the model from which `config.kl` measures the divergence; its weights don't change.
@@ -292,6 +261,7 @@ def rollout_loss(
         raise ValueError(f"kl={config.kl} needs a reference model, usually a copy of the model before training")
 
     def loss(model: nn.Module, rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+        rollouts = to_device(rollouts, next(model.parameters()).device)
         rows = rollouts.input_ids, rollouts.attention_mask
         log_p = token_log_probs(model, *rows, temperature=config.temperature)
         of_reference = None

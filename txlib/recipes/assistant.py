@@ -21,7 +21,6 @@ from torch import Tensor
 from txlib.data import BatchDict, LazyDataset, Splits, Texts, batches_by_length, pad, translation
 from txlib.data.instructions import KINDS, Conversation, final_answer, instructions
 from txlib.data.pretraining import corpus
-from txlib.devices import to_device
 from txlib.generation import GenerationConfig, generate
 from txlib.labels import IGNORE_INDEX
 from txlib.models import GPT, GPTConfig
@@ -262,7 +261,7 @@ class Rewards(Stage):
                 POLICY,
                 seed=int(batch["seeds"][0]),
             )
-        loss, answers = rollout_loss(POLICY)(model, to_device(rollouts, batch["prompts"].device))
+        loss, answers = rollout_loss(POLICY)(model, rollouts)
         missing = (1 - rollouts.rewards).sum().to(loss.device)
         return loss - loss.detach() + missing, answers
 

@@ -14,7 +14,6 @@ from txlib.posttraining import (
     check_rewards,
     group_advantages,
     policy_loss,
-    rollout_batches,
     rollout_loss,
     token_log_probs,
     write_answers,
@@ -37,6 +36,17 @@ def liked(prompt, answer):
 
 def not_a_number(prompt, answer):
     return math.nan
+
+
+def learn(model, prompts, config, *, steps, reference=None):
+    """Train on what the model writes at each step."""
+    loss_of = rollout_loss(config, reference)
+
+    def loss(model, batch):
+        return loss_of(model, write_answers(model, batch.tolist(), liked, config))
+
+    torch.manual_seed(3)
+    train(model, lambda epoch: [torch.tensor(prompts)], loss, TrainConfig(lr=0.05, warmup=1), steps=steps, quiet=True)
 
 
 def test_advantages_are_those_of_a_loop():
@@ -127,28 +137,15 @@ def test_a_model_learns_what_is_rewarded(model):
         return float(judged.rewards.mean())
 
     before = mean_reward()
-    batches = rollout_batches(model, [[3, 4], [5, 6], [8, 9]], liked, config, prompts_per_step=2, seed=3)
-    train(model, batches, rollout_loss(config), TrainConfig(lr=0.05, warmup=1), steps=10, quiet=True)
+    learn(model, [[3, 4], [5, 6], [8, 9]], config, steps=10)
     assert before < 0.3 and mean_reward() > 0.5
-
-
-def test_an_epoch_is_the_same_again_with_the_same_weights(model):
-    """So that a run can be resumed."""
-    batches = rollout_batches(
-        model, [[3, 4], [5, 6], [8, 9]], liked, PolicyConfig(group=4, max_new_tokens=6), prompts_per_step=2
-    )
-    [first], [again], [other] = batches(0), batches(0), batches(1)
-    assert torch.equal(first.input_ids, again.input_ids)
-    assert first.input_ids.shape != other.input_ids.shape or not torch.equal(first.input_ids, other.input_ids)
 
 
 def test_the_divergence_holds_a_model_to_its_reference(model):
     def divergence(kl):
         trained = copy.deepcopy(model)
         config = PolicyConfig(group=8, max_new_tokens=6, kl=kl)
-        batches = rollout_batches(trained, [[3, 4], [5, 6]], liked, config, prompts_per_step=2)
-        loss = rollout_loss(config, reference=model)
-        train(trained, batches, loss, TrainConfig(lr=0.05, warmup=1), steps=6, quiet=True)
+        learn(trained, [[3, 4], [5, 6]], config, steps=6, reference=model)
         ids = torch.tensor([[3, 4], [5, 6]])
         p, q = (m(ids).logits[:, -1].log_softmax(-1) for m in (trained, model))
         return float((p.exp() * (p - q)).sum())
@@ -178,7 +175,6 @@ def test_rewards_that_collapse_or_never_differ_are_told_from_those_that_rise_or_
         (lambda model: PolicyConfig(max_new_tokens=0), "max_new_tokens=0 must be above 0"),
         (lambda model: PolicyConfig(clip=0.0), "clip above 0 or None"),
         (lambda model: rollout_loss(PolicyConfig(kl=0.1)), "needs a reference model"),
-        (lambda model: rollout_batches(model, [[1]], liked, PolicyConfig(), prompts_per_step=2), "prompts_per_step=2"),
         (lambda model: write_answers(model, [[1] * 20], liked, PolicyConfig()), "the context holds 24"),
         (lambda model: write_answers(model, [[1]], not_a_number, PolicyConfig(max_new_tokens=2)), "a reward is nan"),
     ],
