@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -372,60 +371,6 @@ def test_a_killed_run_leaves_nothing_behind(course, inbox, seeded, tmp_path, mon
         assert not list(out.rglob(".*.tmp")) and set(ledger(out).values()) == {1}
     finally:
         shutil.rmtree(place)
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """A real scheduler and two workers in processes of their own."""
-    pytest.importorskip("distributed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
-    quiet = {
-        "cwd": tmp_path,
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.DEVNULL,
-        "env": os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
-    }
-    processes = [
-        subprocess.Popen([*dask, "--host", "127.0.0.1", "--port", address.rsplit(":")[-1], "--no-dashboard"], **quiet)
-    ]
-    dask = [
-        sys.executable,
-        "-m",
-        "distributed.cli.dask_worker",
-        address,
-        "--no-nanny",
-        "--nthreads",
-        "1",
-        "--no-dashboard",
-        "--local-directory",
-        str(tmp_path),
-    ]
-    processes += [subprocess.Popen(dask, **quiet) for _ in range(2)]
-    yield address, processes[1:]
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def test_a_cluster_loses_nothing_when_a_worker_is_killed(course, inbox, seeded, graded, cluster, tmp_path):
-    address, workers = cluster
-    out = tmp_path / "out"
-    shutil.copytree(seeded, out)
-    process = subprocess.Popen(
-        command(course, inbox, out, "--scheduler", address), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while process.poll() is None and not list((out / "feedback").glob("*.html")):
-        time.sleep(0.1)
-    workers[0].kill()
-    _, words = process.communicate(timeout=300)
-    assert process.returncode == 0, words
-    assert {name: row["score"] for name, row in rows(out).items()} == {
-        name: row["score"] for name, row in rows(graded[0]).items()
-    }
-    assert set(ledger(out).values()) == {1}
 
 
 def test_a_grade_is_explained(graded):
