@@ -679,4 +679,4 @@ for fraction in (1, 0.7, 0.5, 0.3):
 # [arXiv:2404.10102](https://arxiv.org/abs/2404.10102).
 #
 # **Do** the exercise [37_costs](../exercises/exercise_37_costs.ipynb). Part V begins with
-# [41 Learning from rewards and preferences](41_rewards.ipynb): what comes after training on texts.
+# [40 Instructions](40_instructions.ipynb): what comes after training on texts.

@@ -9,7 +9,7 @@
 # - watch a reward being hacked, see it in a curve, and hold the model back by a divergence;
 # - learn from pairs of answers with DPO, and read from its formula why a preferred answer may become less likely.
 #
-# **You need** lessons 10, 11 and 15. **It takes** about 50 minutes to read and try; all cells together run in about a
+# **You need** lessons 10, 11 and 40. **It takes** about 50 minutes to read and try; all cells together run in about a
 # minute on a laptop.
 
 # %% [markdown]

@@ -24,7 +24,7 @@ TASK = re.compile(r"^### Task .*· (\d+) minutes", re.MULTILINE)
 TABLE = re.compile(r"(<!-- (lessons|tracks) -->\n).*?((?:# )?<!-- end of \2 -->)", re.DOTALL)
 TRACKS = {  # numbers of lessons, for those who don't want all of them
     "Attention": "03 04 05 06 08",
-    "Language models": "01 03 04 05 06 10 11 12 13 16 17",
+    "Language models": "01 03 04 05 06 10 11 12 13 16 17 40",
     "Efficiency": "03 04 10 30 31 32 33 34",
 }
 
