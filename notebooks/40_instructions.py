@@ -25,6 +25,7 @@ import json
 import math
 import re
 import tempfile
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -517,14 +518,20 @@ with torch.no_grad():
               f"{loss_of(model, *pad(verses_wanted)):.3f}")
 
 # %% [markdown]
-# TEXT_RANK
+# In this run one direction per layer gives held-out verses a lower loss than the whole update, though it holds only 15% of
+# the squares in the layer that we looked at. So how large a part is says little about what it is worth. (The tuned model is
+# worse than *all 128*: it has changed the vectors of tokens and the norms as well.) But these are verses, and one seed. What
+# if we train with low rank from the start? Recorded, three seeds:
 
 # %%
 show(["full", "LoRA, rank 1", "LoRA, rank 4", "LoRA, rank 16"],
      ["questions right", "requests obeyed", "loss on held-out verses"])
 
 # %% [markdown]
-# TEXT_LORA
+# LoRA answers fewer questions than the full run in all three seeds, and its verses are better: their loss is lower, and
+# lower the higher the rank. For the questions rank 1 is last in each seed, and 4 and 16 have no fixed order. So even one
+# direction per layer teaches the habit, and nothing here calls for a high rank. (One rate was used for all ranks, and none
+# was tuned.)
 
 # %% [markdown]
 # ## 6 What it forgets
@@ -542,8 +549,8 @@ def lines_of_base_text():  # every token counts
 
 # %% jupyter={"source_hidden": true}
 predict(
-    "instructions-forget", "Which forgets least of the base's text?",
-    "full fine-tuning", "LoRA of rank 16", "full fine-tuning with replay",
+    "instructions-forget", "LoRA forgets less than the full run. Which full run forgets as little as LoRA?",
+    "none of them", "only the one with replay", "the one with replay, and the one with a lower rate",
 )
 
 # %%
@@ -552,10 +559,18 @@ show(["base", "full", "all tokens", "full, rate 0.0005", "full, replay",
      ["questions right", "loss on held-out verses", "loss on the base's text"])
 
 # %% jupyter={"source_hidden": true}
-predicted("instructions-forget", "LoRA of rank 16", "It moved least; replay is close.")
+predicted("instructions-forget",
+          "the one with replay, and the one with a lower rate")
 
 # %% [markdown]
-# TEXT_FORGET
+# At its own rate the full run loses 0.3 nats per token on the base's text, LoRA about 0.1. With the loss on all tokens it is
+# 0.4: that is what learning to write our questions costs. One could stop here and write that low rank protects the base, as
+# Biderman et al. (2024) report for large models. Our control disagrees: a full run at a quarter of the rate forgets about
+# as much as LoRA does, and answers a few more questions. And rank 1 forgets more than rank 16, in all three seeds. So at this
+# size a low rank is not what protects; how far the weights move is our explanation. Replay protects as well, at the full
+# rate.
+#
+# What remains of LoRA's advantage here is what section 4 counted: the numbers that are trained and stored.
 
 # %% [markdown]
 # ## 7 Open the library
@@ -564,7 +579,7 @@ predicted("instructions-forget", "LoRA of rank 16", "It moved least; replay is c
 
 # %%
 from txlib.layers import LoRAConfig, LoRALinear, add_lora, lora_layers
-from txlib.models import load_adapter, save_adapter
+from txlib.models.adapters import load_adapter, save_adapter
 
 show_source(LoRALinear.forward, LoRALinear.merged)
 
@@ -600,6 +615,8 @@ try:
 except ImportError:
     print("peft or transformers is not installed; this cell compares with them")
 else:
+    transformers.utils.logging.disable_progress_bar()
+    warnings.simplefilter("ignore")  # of peft and transformers about each other
     llama = transformers.AutoModelForCausalLM.from_pretrained(
         shipped("verses"), dtype=torch.float32)
     read = peft.PeftModel.from_pretrained(llama, folder).eval()
@@ -665,9 +682,9 @@ else:
 #
 # <details><summary>A. A smaller rank, which can't forget</summary>
 #
-# Section 6 measured it: a small adapter changes the model as well.
+# In section 6 rank 1 forgot more than rank 16.
 # </details>
-# <details><summary>B. Mixing in some of the base's text, and measuring both</summary>
+# <details><summary>B. A lower rate, or some of the base's text in the batches, and measuring both</summary>
 #
 # Right. Without the second measurement you would not have noticed.
 # </details>
@@ -685,7 +702,8 @@ else:
 #   without the base, and with a simple rule.
 # - LoRA learns $BA$ beside a frozen $W$. It begins as nothing, trains and stores few numbers, and merges into $W$.
 # - Singular values show how an update is spread; cutting it off shows what its parts are worth.
-# - Measure what the base could do before and after. Replay is the rival of every method against forgetting.
+# - Measure what the base could do before and after. A lower rate and replay are the rivals of every method against
+#   forgetting; here they do as well as LoRA.
 #
 # **Read** Hu et al. 2022, *LoRA*, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685), sections 4 and 7. Wei et al. 2021,
 # *Finetuned Language Models Are Zero-Shot Learners*, [arXiv:2109.01652](https://arxiv.org/abs/2109.01652), section 2.
