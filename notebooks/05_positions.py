@@ -33,7 +33,7 @@ from txlib.attention import attention, causal, sliding_window
 from txlib.data import translation
 
 # %% [markdown]
-# The sentence that we follow through lessons 03 to 09 and the one with its nouns exchanged mean the opposite, with
+# Take the sentence that we follow through lessons 03 to 09, and exchange its nouns. The two mean opposite things, with
 # exactly the same words:
 
 # %% tags=["recorded"]
@@ -196,8 +196,9 @@ figures.sinusoids(position[:40])
 
 
 # %% [markdown]
-# **A shift is a rotation** (second reading). A hand that turns by 1 radian per position gets from position 3 to 5, or from 7 to 9, by the
-# same turn of 2. In general, from position $i$ to $i + s$ each hand turns by $a = s\,\omega_c$, wherever it was:
+# **A shift is a rotation** (second reading). A hand that turns by 1 radian per position gets from position 3 to 5, or
+# from 7 to 9, by the same turn of 2. In general, from position $i$ to $i + s$ each hand turns by $a = s\,\omega_c$,
+# wherever it was:
 #
 # $$\begin{pmatrix} \sin(i\,\omega_c + a) \\ \cos(i\,\omega_c + a) \end{pmatrix} =
 # \begin{pmatrix} \cos a & \sin a \\ -\sin a & \cos a \end{pmatrix}
@@ -224,10 +225,10 @@ prove_equal(turned, position[3:], tolerance=1e-4, what="Turned by 3 and shifted 
 # Multiplied by $\sqrt{d_\text{model}}$ its squared length is 64, and it makes up 64/96, or 67%. Vaswani et al. (§3.4)
 # do this. They give no reason; this is a common explanation, and section 6 tests it.
 #
-# **Add, or concatenate?** (Second reading.) A position could also be put next to its word: $[x_i; p_i]$. A projection follows, whose
-# matrix has an upper half $W_x$ for the word and a lower half $W_p$ for the position: it makes $x_i W_x + p_i W_p$. So
-# adding is the special case $W_x = W_p$. (A position need not be a number along a line: Wang et al. 2019 encode where a
-# word is in the syntax tree.)
+# **Add, or concatenate?** (Second reading.) A position could also be put next to its word: $[x_i; p_i]$. A projection
+# follows, whose matrix has an upper half $W_x$ for the word and a lower half $W_p$ for the position: it makes $x_i W_x
+# + p_i W_p$. So adding is the special case $W_x = W_p$. (A position need not be a number along a line: Wang et al. 2019
+# encode where a word is in the syntax tree.)
 
 # %% [markdown]
 # ## 4 Distances: change the score
@@ -694,10 +695,10 @@ figures.seeds(
 # %% [markdown]
 # Any position helps a lot; Shaw, unclipped and rotary help most. Our explanation: "the letter before me" is one rule at
 # every position, and they need to learn it only once. (That cannot be all: *a number* knows distances as well, and is
-# behind both that know positions. We have not tested why.) The best come close to the table of triples, which counted 1.6
-# million letters, while a reader saw $300 \cdot 16 \cdot 32$, about 150,000.
+# behind both that know positions. We have not tested why.) The best come close to the table of triples, which counted
+# 1.6 million letters, while a reader saw $300 \cdot 16 \cdot 32$, about 150,000.
 #
-# What do the heads look at? The figure has the mean weight that each head gives to each distance, on new text:
+# What do the heads look at? The figure shows the mean weight that each head gives to each distance, on new text:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 weights = {}
@@ -773,7 +774,8 @@ figures.beyond(
 # %% [markdown]
 # Three of the eight end up clearly worse than the table of pairs.
 #
-# - **None** ends level with that table. It knows no positions, so none can be new to it.
+# - **None** ends level with that table. It knows no positions, so none can be new to it; its slow rise began within
+#   the trained length.
 # - **Learned** fails at once: the rows from position 32 on have never been trained (section 3).
 # - **Sinusoidal** also fails at once. Its rows exist, but the model has never met their slow hands at those angles.
 # - **Rotary** fails more slowly, but ends worst of all. At position 99 there are distances down to −99. None beyond
@@ -810,7 +812,7 @@ predicted("window", "unclipped, rotary and a number",
 
 # %% [markdown]
 # The window fixes rotary, unclipped and *a number*, and leaves the two that know positions broken. (Press et al. 2022,
-# figure 1, report such failures of large sinusoidal and rotary models.) So why is rotary everywhere? It reads well
+# figure 1, show such failures of large sinusoidal and rotary models.) So why is rotary everywhere? It reads well
 # within its length, it needs no table, and the rest can be repaired by more training, with lower frequencies (lesson
 # 17).
 #

@@ -110,7 +110,7 @@ def adam_for(weights, lr):
 
 
 # %% [markdown]
-# Gradient descent may try three rates, Adam has one. (The losses are means of the last 50 of 150 steps.)
+# Gradient descent may try three rates; Adam gets one. (The losses are means of the last 50 of 150 steps.)
 
 # %% tags=["nbval-ignore-output"]
 print(f"frequencies {by_frequency}, pairs {by_pairs}")
@@ -377,8 +377,8 @@ figures.seeds(
 # correction. (Plain gradient descent at 0.3 even beats momentum here. But its best seed still ends higher than Adam's
 # worst.)
 #
-# At 0.003 the correction matters less: the mean is 2.64 without it and 2.60 with it. It protects the first steps, as a
-# warm-up does.
+# At 0.003 the correction matters less: the mean is 2.64 without it and 2.60 with it, and the seeds overlap. It protects
+# the first steps, as a warm-up does.
 
 # %% [markdown]
 # ## 5 Use it: wiring × learning rate × warm-up
@@ -491,7 +491,8 @@ figures.training(
 # The lower row shows rank collapse again (lesson 06, section 1), this time in training. Our explanation: all models
 # first learn the easiest thing, the frequencies. For that, all positions may look the same, and they drift together. In
 # pre-norm the input is still in the stream, and the model finds its way back; in post-norm, after steps that are too
-# long, it hardly does. (In the second column the fraction rises late; the loss has not followed yet.)
+# long, it hardly does. (In the second column the fraction rises late; the loss has not followed yet. The record keeps
+# four decimals, hence the flat stretches at the bottom.)
 #
 # Which explanation of the warm-up is right, then? Each suggests a remedy that is not a warm-up:
 #
@@ -548,7 +549,7 @@ figures.seeds(
 # perhaps it does not matter which blocks move, only how far all of them move together.
 #
 # The orange rows test that. Four blocks at the full rate and two at a tenth make 4.2 blocks' worth of steps, 0.7 for each
-# of six. With all six at 0.7 of the rate, or at a tenth, post-norm learns with every seed, and as well. So here no block
+# of six. With all six at 0.7 of the rate, or at a tenth, post-norm learns with every seed, and equally well. So here no block
 # has to be spared: it is enough that all together move less, as they do during a warm-up. (This is one small model at
 # one rate; Liu et al. 2020 found the first explanation at work in others.)
 
@@ -879,11 +880,11 @@ show_source(training.optimizers, last=10)
 # ## 9 Summary
 #
 # - Gradients differ from weight to weight by factors of hundreds. Adam divides a running mean of the gradient by the
-#   root of a running mean of its square, so that all weights take steps of about one length. The bias correction makes the
-#   first of them right.
+#   root of a running mean of its square, so that all weights take steps of about one length. The bias correction makes
+#   the first of them right.
 # - Weight decay acts on the weights, not on the gradient.
 # - At 0.003 our post-norm model makes all characters alike and stays at their frequencies, unless it gets a warm-up, or
-#   its blocks, some or all, a lower rate. At 0.001 it needs neither, and pre-norm needs neither even at 0.003.
+#   a lower rate in some or all of its blocks. At 0.001 it needs neither, and pre-norm needs neither even at 0.003.
 # - Initial weights of size $1/\sqrt d$ (with relu, $\sqrt{2/d}$) keep a signal's size; deep residual streams grow
 #   unless the last matrices are scaled down.
 # - Muon makes all directions of a matrix's step equally long.

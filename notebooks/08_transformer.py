@@ -17,12 +17,12 @@
 #
 # *Was hat dich so krank gemacht?* Word by word, that is *what has you so sick made*, but it means *What made you so
 # sick?* A dictionary is not enough, for two reasons. The words come in another order: *gemacht* is last, *made* second.
-# And the number of words differs, in nearly three pairs of four (lesson 02), so the source does not say when to stop.
+# And the number of words differs, here six and five, so the source does not say when to stop.
 # We have attention, heads, positions and the block. What is missing is a model that reads one text and writes another.
 #
-# The answer of Sutskever et al. and Cho et al. (2014), which lesson 02 builds from recurrent nets, is to split the work.
-# An **encoder** reads the whole source. A **decoder** writes the target, one token after the other, and decides itself
-# when it is done. Here both are made of attention.
+# The answer of Sutskever et al. and Cho et al. (2014), which lesson 02 builds from recurrent nets, is to split the
+# work. An **encoder** reads the whole source. A **decoder** writes the target, one token after the other, and decides
+# itself when it is done. Here both are made of attention.
 #
 # Real sentences need hours of training (lesson 09: nearly two). So our first task is smaller, with both difficulties in
 # a pure form: reverse a string. *cabbed* becomes *debbac*. The order changes as much as it can, and the decoder must
@@ -141,7 +141,7 @@ for read, write in zip(reads, example.labels[1], strict=True):
 # of size 1 times this row gives four terms of ±½, which partly cancel: the sum is about 1, and the softmax starts soft.
 # At the input, entries of ½ would be too quiet next to positions whose entries reach 1. Times $\sqrt 4 = 2$ they have
 # size 1. In general, rows start with variance $1/d$, and are multiplied by $\sqrt d$ at the input only. (The paper
-# gives no reason for its $\sqrt d$. This one is ours.)
+# gives no reason for its $\sqrt d$; this is a common explanation.)
 
 
 # %% tags=["recorded"]
@@ -210,8 +210,8 @@ class DecoderBlock(TransformerBlock):
 
 
 # %% [markdown]
-# A stack is $N$ blocks of one kind. With pre-norm nothing has normalized the stream at its end, so one more norm goes on
-# top.
+# A stack is $N$ blocks of one kind. With pre-norm nothing has normalized the stream at its end, so one more norm goes
+# on top.
 
 # %% tags=["recorded"]
 class Stack(nn.Module):
@@ -268,8 +268,8 @@ print(readable(example.attention_mask)[0, 0].int().tolist(), "padding, for 'bad'
 print(causal(torch.zeros(1, 3, 8))[0, 0].int().tolist(), "causal, for three letters")
 
 # %% [markdown]
-# Now join all parts as in the picture of section 2, with each norm on its branch (pre-norm, at the picture's lower right)
-# and one more norm on top of each stack. First the two towers, and what goes into both:
+# Now join all parts as in the picture of section 2, with each norm on its branch (pre-norm, at the picture's lower
+# right) and one more norm on top of each stack. First the two towers, and what goes into both:
 
 # %% tags=["recorded"]
 class Towers(nn.Module):
@@ -417,9 +417,10 @@ plots.lines(
 
 # %% [markdown]
 # It starts above blind guessing, 2.6. Our explanation: a new model bets on the letter that it has just read, since that
-# letter's embedding is much of the decoder's vector. Soon the loss rests near the dashed line, which is the best that one can do by knowing frequencies alone. Of eight tokens, seven are
-# letters on average, each one of ten, and one is the end: $-\frac{7}{8} \log \frac{7}{80} - \frac{1}{8} \log
-# \frac{1}{8} = 2.39$. Then it learns which token comes when.
+# letter's embedding is much of the decoder's vector. Soon the loss rests near the dashed line, which is the best that
+# one can do by knowing frequencies alone. Of eight tokens, seven are letters on average, each one of ten, and one is
+# the end: $-\frac{7}{8} \log \frac{7}{80} - \frac{1}{8} \log \frac{1}{8} = 2.39$. Then it learns which token comes
+# when.
 #
 # ### 4.2 Write
 #
@@ -527,9 +528,9 @@ predict(
 )
 
 # %% [markdown]
-# `python data/reversal.py 0 1 2` has trained each of them from three starts, with `train`, at two learning rates, since a
-# rate may suit one net and not another. In each start, all see the same batches in the same order. Here are the strings
-# reversed without a mistake:
+# `python data/reversal.py 0 1 2` has trained each of them from three starts, with `train`, at two learning rates, since
+# a rate may suit one net and not another. In each start, all see the same batches in the same order. Here are the
+# strings reversed without a mistake:
 
 # %%
 from txlib.paths import DATA
@@ -547,13 +548,14 @@ predicted(
 )
 
 # %% [markdown]
-# The higher rate is better for every net. At that rate the net with one vector reverses seven strings in ten, and all nets that look
-# back reverse nearly all. So recurrence does not fail here; looking back is enough. At the lower rate the recurrent net
-# is even ahead. (Our explanation: the Transformers need more than 300 steps there.) What the Transformer gains by dropping
-# the recurrence is that training need not wait: it computes all positions of a string at once (lesson 02 §7).
+# The higher rate is better for every net. At that rate the net with one vector reverses seven strings in ten, and all
+# nets that look back reverse nearly all. So recurrence does not fail here; looking back is enough. At the lower rate
+# the recurrent net is even ahead. (Our explanation: the Transformers need more than 300 steps there.) What the
+# Transformer gains by dropping the recurrence is that training need not wait: it computes all positions of a string at
+# once (lesson 02 §7).
 #
-# The two wirings of the Transformer tie at the higher rate, and at the lower one post-norm is ahead: with two blocks and
-# a warm-up, it learns well. We chose pre-norm for what lesson 07 measured: it also learns at high rates without a
+# The two wirings of the Transformer tie at the higher rate, and at the lower one post-norm is ahead: with two blocks
+# and a warm-up, it learns well. We chose pre-norm for what lesson 07 measured: it also learns at high rates without a
 # warm-up.
 
 # %% [markdown]
@@ -741,8 +743,8 @@ expect("Right among 500, without positions", fraction_right(unplaced), 0, 0.15)
 # It mostly finds the source's letters, but not their order: to an encoder without positions, *cabbed* and *debbac* are
 # the same bag.
 #
-# Now compare both mistakes with the whole model, from three starts, which `data/reversal.py` has trained. (*reversed* is
-# the fraction of strings that are right.)
+# Now compare both mistakes with the whole model, from three starts, which `data/reversal.py` has trained. (*reversed*
+# is the fraction of strings that are right.)
 
 # %%
 for name, runs in recorded["broken"].items():

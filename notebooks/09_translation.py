@@ -144,8 +144,8 @@ figures.label_smoothing(len(vocabulary))
 #
 # ### 2.2 The learning rate: warm up, then slow down
 #
-# A rate that starts high can ruin the first steps (lesson 07). So the paper's rule (equation 3, with warmup = 4000; often
-# named *Noam* after an author) has a warm-up:
+# A rate that starts high can ruin the first steps (lesson 07). So the paper's rule (equation 3, with warmup = 4000;
+# often named *Noam* after an author) has a warm-up:
 #
 # $$\text{lr}(t) = d_\text{model}^{-0.5} \cdot \min\!\left(t^{-0.5},\; t \cdot \text{warmup}^{-1.5}\right)$$
 #
@@ -245,8 +245,8 @@ expect("Loss at the end", sum(losses[-10:]) / 10, 4.7, 6.3)
 # Does the start surprise you? Guessing blindly among 4,000 tokens costs $\log 4000 = 8.3$, and this is worse. Lesson 08
 # met the same: a new model bets on the token that it has just read. `zero_output` makes that bet as large as it can be.
 # The last matrix of each sub-layer starts at 0, so at first each block only passes its input on. What comes out of the
-# decoder is the vector of the token just read, and that token's own row of the embedding fits it best. It takes about
-# 30 steps to unlearn this.
+# decoder is the vector of the token just read, and that token's own row of the embedding fits it best. The second
+# line above is already below 8.3.
 #
 # ## 3 How good is it?
 #
@@ -286,8 +286,8 @@ for index in shown:
 #
 # We need a number. **BLEU** (Papineni et al. 2002; lesson 02 named it) compares a translation, the *hypothesis*, with a
 # human's, the *reference*. It counts **n-grams**, runs of $n$ words. What is a word? WMT, the yearly contest in machine
-# translation, has a rule called *13a*, which separates punctuation from words. `sacrebleu` (Post 2018), the program that
-# papers use, has it:
+# translation, has a rule called *13a*, which separates punctuation from words. `sacrebleu` (Post 2018), the program
+# that papers use, has it:
 
 # %%
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
@@ -306,9 +306,9 @@ print(n_grams(words("the the the orcs"), 2))
 
 # %% [markdown]
 # The fraction of the hypothesis's n-grams that are also in the reference is its *precision*. But plain precision is
-# easily fooled: in *the the the the*, every word is in the reference. So BLEU clips: an n-gram counts at most as often as
-# the reference has it. That is the **modified precision** $p_n$. Here a stammering hypothesis has three *the*, and the
-# reference two:
+# easily fooled: in *the the the the*, every word is in the reference. So BLEU clips: an n-gram counts at most as often
+# as the reference has it. That is the **modified precision** $p_n$. Here a stammering hypothesis has three *the*, and
+# the reference two:
 
 # %% jupyter={"source_hidden": true}
 figures.clipped_counts(
@@ -355,9 +355,9 @@ def bleu(hypotheses, references):
 
 
 # %% [markdown]
-# Near 0 means that hardly any run of four words is shared; 100 means identical. The best systems of section 7 reach 28
-# to 42 on news, since there is more than one good translation. Compare ours with `sacrebleu`'s on damaged references:
-# each without its second word.
+# Near 0 means that hardly any run of four words is shared; 100 means identical. Even the best system of section 7
+# reaches only 28 on German news and 42 on French, since there is more than one good translation. Compare ours with
+# `sacrebleu`'s on damaged references: each without its second word.
 
 # %%
 import sacrebleu
@@ -427,8 +427,8 @@ prove_bleu(loaded, "After 20,000 steps")
 expect("BLEU after 20,000 steps", bleu(loaded, english), 24, 30)
 
 # %% [markdown]
-# Compare each last line with the German. The meaning often arrives, in English order. A rare word like *Aas* (carrion) is
-# only copied.
+# Compare each last line with the German. The meaning often arrives, in English order. A rare word like *Aas* (carrion)
+# is only copied.
 #
 # Try a sentence of yours: the model knows orcs and spaceships better than taxes. The last two sentences are lesson 03's
 # and section 1's; they differ only in the order of the nouns:
@@ -443,8 +443,8 @@ for sentence, written in zip(mine, translate(final, mine), strict=True):
 # ### 3.4 Break it: another sentence's German
 #
 # Does the model read its source, or has it only learned English? Keep each English reference, and give the model the
-# German of another sentence. If it reads its source, the loss must rise. (We compute the loss without smoothing, so that
-# it can reach 0.)
+# German of another sentence. If it reads its source, the loss must rise. (We compute the loss without smoothing, so
+# that it can reach 0.)
 
 # %% tags=["recorded"]
 @torch.no_grad()
@@ -481,10 +481,10 @@ expect("What it costs after 20,000 steps", rise["20,000 steps"], 2, 4)
 predicted("wrong-source", "rises by less than 1")
 
 # %% [markdown]
-# Blind guessing costs 8.3. After 80 steps most of the gain, about 2.6, comes with *any* German: it is English. Only about
-# 0.5 comes from the right one. When does the rest come in? `python data/half_trained.py 0` trained the same model for
-# 1,280 steps (one run) and looked six times. What did it write? The numbers in the figure are what its own German is
-# worth.
+# Blind guessing costs 8.3. After 80 steps most of the gain, about 2.6, comes with *any* German: it is English. Only
+# about 0.5 comes from the right one. When does the rest come in? `python data/half_trained.py 0` trained the same model
+# for 1,280 steps (one run) and looked six times. What did it write? The numbers in the figure are what its own German
+# is worth.
 
 # %%
 looked = json.loads((DATA / "half_trained.json").read_text())["0"]
@@ -640,9 +640,9 @@ print(f"whole test set: greedy {result['bleu_greedy']:.1f}, beam {result['bleu']
 #
 # ## 5 See it work: where does the decoder look?
 #
-# The trained model needs its source. Where in it does it find its words? In lesson 08 the cross-attention was an anti-diagonal. Here is the last decoder
-# block on the orcs' sentence. Rows are the tokens that it is about to write, columns the German tokens. The German verb
-# *angegriffen* is the last word; English *attacked* is the fourth.
+# The trained model needs its source. Where in the source does it find its words? In lesson 08 the cross-attention was
+# an anti-diagonal. Here is the last decoder block on the orcs' sentence. Rows are the tokens that it is about to write,
+# columns the German tokens. The German verb *angegriffen* is the last word; English *attacked* is the fourth.
 
 # %%
 predict(
@@ -689,12 +689,13 @@ plots.heads(
 # How much do the choices gain that are newer than the paper? One is not explained yet: `qk_norm` puts a layer norm on
 # each query and each key. The query (30, 40) and the key (3, 4) have the score 250. The norm makes (−1, 1) of both, and
 # the score is 2, however long they were. `--preset paper` undoes all the choices: post-norm, sinusoids, biases, no
-# `qk_norm`, no `zero_output`, and Adam with equation 3, without clipped gradients.
+# `qk_norm`, no `zero_output`, and Adam with equation 3, without clipped gradients. (The runs are short, so the rate
+# reaches equation 3's peak after 400 steps instead of 4,000.)
 #
 # A fair contest gives each net the same *time*, since a step takes longer in some than in others.
-# `benchmarks/translators.py` trains six translators of lessons 02 and 09, with 2.8 million parameters each (within 4%),
-# on the same sentences (Multi30k, captions of photographs), with three seeds. Each gets as many steps as fit into two
-# minutes of one core.
+# `benchmarks/translators.py` trains translators with 2.8 million parameters each (within 4%) on the same sentences
+# (Multi30k, captions of photographs), with three seeds; here are the six that lessons 02 and 09 are about. Each gets as
+# many steps as fit into two minutes of one core.
 
 # %%
 predict(
@@ -712,11 +713,12 @@ for name, entry in contest.items():
 predicted("recipe-2017", "the newer choices are ahead")
 
 # %% [markdown]
-# The worst run of the newer choices is nearly nine points ahead of the best with the recipe of 2017. But look at the
-# rest: in two minutes, lesson 02's net with attention beats that recipe, and a convolutional net with attention beats
-# both Transformers.
+# The worst run of the newer choices is more than eight points ahead of the best with the recipe of 2017. But look at
+# the rest: in two minutes, lesson 02's net with attention beats that recipe, and a convolutional net with attention
+# beats both Transformers.
 #
-# Two warnings. What we measured is speed: the recipe of 2017 was made for 100,000 steps of 25,000 target tokens each.
+# Two warnings. What we measured is speed: the recipe of 2017 was made for 100,000 steps of 25,000 target tokens each,
+# and two minutes hold 837 smaller ones, at one rate.
 # And all choices changed at once, so this does not say which one counts. (Lessons 06 and 07 take norm, rate and warm-up
 # apart.)
 #
@@ -834,8 +836,8 @@ figures.costs(
 # ### 7.4 The real thing
 #
 # The first command takes twenty minutes on a laptop. With `--model rnn` it trains Bahdanau's net of lesson 02, at the
-# same size; with `--preset paper`, the recipe of 2017; with `--preset base`, the paper's model, for a GPU. (For that one
-# our sentences are far too few.)
+# same size; with `--preset paper`, the recipe of 2017; with `--preset base`, the paper's model, for a GPU. (For that
+# one our sentences are far too few.)
 #
 # ```
 # txlib train translation                     # 20 minutes, d = 256, three blocks
