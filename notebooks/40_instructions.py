@@ -138,6 +138,9 @@ def loss_of(model, ids, labels):  # (size, n), (size, n)
     return F.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
 
 
+# %% [markdown]
+# Two tokens count, so the mean has two terms:
+
 # %%
 row = torch.tensor([ids])
 log_p = base(row[:, :-1]).logits.log_softmax(dim=-1)[0]
@@ -280,6 +283,9 @@ def scores(model):
     }
 
 
+# %% [markdown]
+# Then we train, and look at the marks before and after:
+
 # %% tags=["nbval-ignore-output"]
 examples = encoded(practice)
 torch.manual_seed(0)
@@ -351,8 +357,8 @@ predicted("instructions-end", "next to none", "It says Old or New, and goes on."
 # - Without the base, the same training teaches the form of an answer and nothing else: half of the questions are right, as by
 #   always saying the same word, and its verses cost more than 5 nats per token instead of 3. What 80 steps teach is a habit;
 #   the knowledge comes from the base.
-# - With the loss on all tokens the answers are about as good. It has also learned to write our questions, which nobody
-#   needs; section 6 shows what that costs.
+# - With the loss on all tokens the answers are about as good. It has also learned to write our questions, which is not
+#   its job; section 6 shows what that costs.
 # - Without the end in the labels no question is right, since the answer runs on. About half of the answers end even so: the
 #   base has learned to end lines.
 # - The judge, which counts words, is ahead of them all. For this question no network is needed; it is here because right
@@ -365,7 +371,7 @@ predicted("instructions-end", "next to none", "It says Old or New, and goes on."
 #
 # Fine-tuning gave us a second model of 898,176 numbers. One for each task is much to store, and while training Adam
 # keeps two more numbers for each weight (lesson 35). What is missing is a small description of the *change*. Take a
-# weight $W$ of 2 × 3, keep it, and learn a column $B$ and a row $A$ beside it:
+# weight $W$ of 2 × 3, keep it, and learn a column $B$ and a row $A$, whose product is added:
 #
 # $$W + BA = \begin{pmatrix} 1 & 0 & 2 \\ 0 & 1 & 1 \end{pmatrix} + \begin{pmatrix} 1 \\ 2 \end{pmatrix}
 # \begin{pmatrix} 3 & 0 & 1 \end{pmatrix} = \begin{pmatrix} 4 & 0 & 3 \\ 6 & 1 & 3 \end{pmatrix}$$
@@ -424,6 +430,9 @@ def adapt(model, rank):
     return model
 
 
+# %% [markdown]
+# Is the new model the base, number for number? And how much of it is trained?
+
 # %%
 torch.manual_seed(0)
 adapted = adapt(load_base(), rank=4)
@@ -467,7 +476,7 @@ prove_equal(merged(some_ids).logits, apart, tolerance=1e-3, what="Merged and apa
 # a sum of products of a column and a row, and the **singular values** say how large each is. On paper: the update
 # $\begin{pmatrix} 3 & 0 & 1 \\ 6 & 0 & 2 \end{pmatrix}$ of section 4.1 is one product, so its second singular value is 0.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 print([round(x, 2) for x in torch.linalg.svdvals(B @ A).tolist()])
 updates = {name: tuned.get_submodule(name).weight - base.get_submodule(name).weight
            for name in linear_names(base)}
@@ -508,6 +517,9 @@ def with_updates(rank):
         model.get_submodule(name).weight += U[:, :rank] * S[:rank] @ V[:rank]
     return model
 
+
+# %% [markdown]
+# Four cut-off ranks, and the two models between which they are:
 
 # %% tags=["nbval-ignore-output"]
 with torch.no_grad():
@@ -552,6 +564,9 @@ predict(
     "instructions-forget", "LoRA forgets less than the full run. Which full run forgets as little as LoRA?",
     "none of them", "only the one with replay", "the one with replay, and the one with a lower rate",
 )
+
+# %% [markdown]
+# All of it, recorded with three seeds:
 
 # %%
 show(["base", "full", "all tokens", "full, rate 0.0005", "full, replay",
@@ -608,7 +623,7 @@ prove_equal(again(some_ids).logits.detach(), apart, tolerance=1e-4, what="Read b
 # %% [markdown]
 # And peft reads it, with a base that `transformers` has loaded:
 
-# %%
+# %% tags=["nbval-ignore-output"]
 try:
     import peft
     import transformers
@@ -633,7 +648,7 @@ else:
 #
 # Decide first, then open an answer.
 #
-# **1. A chat model answers well, and then goes on with a question of its own and answers that. What is the first suspect?**
+# **1. A chat model answers well, then writes another question itself, and answers that. What is the first suspect?**
 #
 # <details><summary>A. The mask leaves out the mark that ends an answer</summary>
 #
@@ -700,7 +715,7 @@ else:
 #   Marks should be tokens that a user can't type.
 # - Supervised fine-tuning teaches a base the habit of answering. Compare with the base as it is, with the same network
 #   without the base, and with a simple rule.
-# - LoRA learns $BA$ beside a frozen $W$. It begins as nothing, trains and stores few numbers, and merges into $W$.
+# - LoRA keeps $W$ frozen and learns a product $BA$ that is added to it. It begins as nothing, trains and stores few numbers, and merges into $W$.
 # - Singular values show how an update is spread; cutting it off shows what its parts are worth.
 # - Measure what the base could do before and after. A lower rate and replay are the rivals of every method against
 #   forgetting; here they do as well as LoRA.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 40 · Instructions
 #
-# Four tasks, 11 points, about 42 minutes. They belong to lesson
+# Four tasks, 11 points, about 40 minutes. They belong to lesson
 # [40 Instructions](../notebooks/40_instructions.ipynb). Tasks 1 to 3 are the *core*, about 30 minutes; task 4 is *more*.
 # Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
 # like.
@@ -21,7 +21,7 @@ from txgrade import check
 # %% [markdown]
 # ### Task 1 · What the assistant writes   ●●○○○ · 10 minutes · 3 points
 #
-# The lesson's mask covered one question and one answer. A conversation has several, and here each message stands between
+# The lesson's mask covered one question and one answer. A conversation has several, and here each message is between
 # marks: `start[role]`, the message's tokens, `end`. Return the tokens of the whole conversation and the labels: for every
 # message of the `"assistant"` its tokens *and* the `end` after them, and −100 for everything else. `start["assistant"]` is
 # written by the program, not by the model. Labels are not shifted: label $t$ belongs to token $t$.
@@ -102,6 +102,13 @@ def only_last(turns, start, end):
     return tokens, [-100] * kept + labels[kept:]
 
 
+def one_each(turns, start, end):
+    labels = []
+    for role, message in turns:
+        labels += [-100, *([*message, end] if role == "assistant" else [-100])]
+    return chat_labels(turns, start, end)[0], labels
+
+
 def every_end(turns, start, end):
     tokens, labels = chat_labels(turns, start, end)
     return tokens, [token if token == end else label for token, label in zip(tokens, labels, strict=True)]
@@ -127,6 +134,9 @@ mistake("chat-labels", chat(change=lambda tokens, labels: (tokens, [-1 if label 
         "What doesn't count has label −1. PyTorch leaves out −100.")
 mistake("chat-labels", chat(change=lambda tokens, labels: (tokens, [label for label in labels if label != -100])),
         "The labels lack the places that don't count. There is one label for each token.")
+mistake("chat-labels", one_each, "A message that doesn't count gets a single −100. It needs one for each of its tokens.")
+mistake("chat-labels", chat(change=lambda tokens, labels: (tokens, [])), "The labels are empty. Let them grow together with the tokens.")
+mistake("chat-labels", chat(change=lambda tokens, labels: ([], labels)), "The tokens are missing. Let them grow together with the labels.")
 mistake("chat-labels", chat(text=lambda begin, message, end: [begin, *message]), "The tokens lack `end` after each message.")
 mistake("chat-labels", chat(text=lambda begin, message, end: [*message, end]), "The tokens lack `start[role]` before each message.")
 
@@ -143,7 +153,7 @@ alternative("chat-labels", by_place)
 # ### Task 2 · A low-rank layer   ●●●○○ · 12 minutes · 3 points
 #
 # Build LoRA for a layer that may have a bias: $y = Wx + b + \frac{\alpha}{r} BAx$. `A` has the shape (rank, in) and random
-# entries; `B` has the shape (out, rank) and is 0. Both are `nn.Parameter`, and the *only* ones that are trained: freeze
+# entries of any size; `B` has the shape (out, rank) and is 0. Both are `nn.Parameter`, and the *only* ones that are trained: freeze
 # weight and bias of `linear`, but keep the layer itself in `self.linear`, and don't copy it.
 #
 # <details><summary>Hint 1: freezing</summary>
@@ -164,7 +174,7 @@ class LowRank(nn.Module):
         ### BEGIN SOLUTION
         self.linear = linear.requires_grad_(False)
         self.scale = alpha / rank
-        self.A = nn.Parameter(torch.randn(rank, linear.in_features) / linear.in_features**0.5)
+        self.A = nn.Parameter(torch.randn(rank, linear.in_features))
         self.B = nn.Parameter(torch.zeros(linear.out_features, rank))
         ### END SOLUTION
 
@@ -255,14 +265,13 @@ class Summed(nn.Module):
 
 
 alternative("low-rank", Summed)
-equivalent("low-rank", "linear.in_features**0.5 → linear.in_features**-0.5", "How large A is at first is free: B is 0.")
 
 # %% [markdown]
 # ### Task 3 · Merge, and cut off   ●●○○○ · 8 minutes · 2 points
 #
 # `merge` returns the weight $W + \frac{\alpha}{r} BA$, as a new tensor. The rank is that of `A`, which has the shape (rank, in).
 #
-# `cut_off` is the way back: from the update of a full fine-tuning it makes an adapter. Return $BA$ for the `rank` largest
+# `cut_off` goes the other way: it turns the update of a full fine-tuning into an adapter. Return $BA$ for the `rank` largest
 # singular values, the best approximation of the update with this rank. `torch.linalg.svd(update, full_matrices=False)`
 # returns $U$ (out, n), the singular values (n), largest first, and $V^T$ (n, in).
 #
@@ -298,7 +307,7 @@ with check("merge-cut") as show:
         outer, inner = show.random_size(4, 5), show.random_size(6, 8)
         weight, A, B = show.randn(outer, inner), show.randn(rank, inner), show.randn(outer, rank)
         before = weight.clone()
-        show(merge(weight, A, B, 6.0), f"merge: rank {rank}, alpha 6")
+        show(merge(weight, A, B, 7.5), f"merge: rank {rank}, alpha 7.5")
         show(weight - before, "merge leaves its weight as it was")
         update = show.randn(outer, inner)
         show(cut_off(update, rank), f"cut_off: an update of {outer} × {inner}, rank {rank}")
@@ -340,6 +349,7 @@ def term_by_term(update, rank):
 
 
 alternative("merge-cut", {"merge": lambda weight, A, B, alpha: torch.addmm(weight, B, A, alpha=alpha / A.shape[0]), "cut_off": term_by_term})
+equivalent("merge-cut", "full_matrices=False → full_matrices=True", "The first directions are the same, and no others are taken.")
 
 # %% [markdown]
 # ### Task 4 · Ranks under a budget   ●●●○○ · 12 minutes · 3 points
@@ -419,6 +429,8 @@ def by_layer(values, shape, budget):
     return ranks, kept / sum(each.square().sum().item() for each in values)
 
 
+mistake("rank-budget", lambda values, shape, budget: ([0] * len(values), rank_budget(values, shape, budget)[1]),
+        "All ranks are 0. Count for each layer how many of its directions are stored.")
 mistake("rank-budget", equal_ranks, "All layers have the same rank. Spend each direction where the largest value is left.")
 mistake("rank-budget", by_layer, "The first layers take everything. Sort the values of all layers together.")
 mistake("rank-budget", budgeted(cost=lambda shape: shape[0]), "A direction costs a column *and* a row: out + in numbers.")
