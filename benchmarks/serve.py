@@ -193,7 +193,13 @@ def main() -> None:
         packages = ["torch", "transformers", "txlib-course"]
         print(
             save(
-                "serve", rows, measured, packages, threads=arguments.threads, requests=arguments.requests, engines=about
+                "serve" if arguments.requests == REQUESTS else f"serve_{arguments.requests}",
+                rows,
+                measured,
+                packages,
+                threads=arguments.threads,
+                requests=arguments.requests,
+                engines=about,
             )
         )
 
