@@ -83,8 +83,8 @@ def greedy(logits, ids):
 print(decode(write("Once upon a time", greedy)))
 
 # %% [markdown]
-# It goes in circles. We need a number for that. Of all runs of $n$ consecutive tokens, what fraction is different? On
-# paper: *a b a b a* has four pairs, *ab*, *ba*, *ab*, *ba*, and two of them are different. Its distinct-2 is
+# It goes in circles. We need a number for that. Of all runs of $n$ consecutive tokens, what fraction is distinct? On
+# paper: *a b a b a* has four pairs, *ab*, *ba*, *ab*, *ba*, but only two distinct ones. Its distinct-2 is
 # $2 / 4 = 0.5$.
 #
 # $$\text{distinct-}n = \frac{\text{different runs of } n \text{ tokens}}{\text{all runs of } n \text{ tokens}}$$
@@ -138,7 +138,7 @@ print(decode(write("Alice was", draw, new=10)))
 
 # %% [markdown]
 # In the picture, each column is one step, and a frame marks the token that was drawn. One token that is not the likeliest
-# sends the whole text on another course:
+# sends the whole text down another path:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 figures.draws(steps, names, title="Drawn, not always the likeliest")
@@ -155,7 +155,7 @@ for seed in (1, 2):  # the same seed draws the same numbers: the same text
     print(decode(write("Alice was", draw, new=50)), end="\n\n")
 
 # %% [markdown]
-# They make no sense, and some of their words don't exist. The reason: each of the thousand tokens has a small
+# They make no sense, and some of their words don't exist. The reason is that each of the thousand tokens has a small
 # probability, even the absurd ones. Add up what is outside the twenty likeliest, at each position of the human text:
 
 # %% tags=["nbval-ignore-output"]
@@ -366,7 +366,7 @@ for kind, logits in (("flat", flat), ("peaked", peaked)):
               f"min-p 0.1 keeps {near.sum():2}")
 
 # %% [markdown]
-# On the peaked one, at T = 1.5, the nucleus has grown from one token to two hundred; min-p still keeps the one.
+# On the peaked one, at T = 1.5, the nucleus has grown from one token to two hundred; min-p still keeps just one.
 #
 # Several changes can be combined. Does their **order** matter?
 
@@ -567,7 +567,7 @@ texts |= {
 }
 
 # %% [markdown]
-# Two numbers for each text: its perplexity, and what fraction of its runs of four are different.
+# Two numbers for each text: its perplexity, and what fraction of its runs of four is distinct.
 
 # %% tags=["nbval-ignore-output"]
 perplexity = {}
@@ -704,11 +704,11 @@ plots.lines(
 )
 
 # %% [markdown]
-# The three curves nearly coincide: with the first judge, the setting counts far more than the dial. (Whether a sampler
-# leaves this road, such as min-p, takes other texts from several seeds to tell: the exercise does that.) The second
-# judge sees what you see when you read: the more diverse, the more words that don't exist, from one in fifty at
-# $T = 0.3$ to one in ten when nothing is cut. The human text surprises the model even more than pure sampling does (35
-# against 29), and nearly all of its words exist.
+# The three curves nearly coincide: with the first judge, the setting counts far more than the dial. (To tell whether a
+# sampler such as min-p leaves this road takes more texts, from several seeds: the exercise does that.) The second judge
+# sees what you see when you read: the more diverse, the more words that don't exist, from one in fifty at $T = 0.3$ to
+# one in ten when nothing is cut. The human text, though it is only one, surprises the model at least as much as pure
+# sampling does (35 against 29), and nearly all of its words exist.
 #
 # The road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
 # diversity, while the perplexity falls by half or more. Below that, the texts become more and more alike. Measure both

@@ -109,8 +109,8 @@ for prompt in ("The March", "The Mock", "The Red", "The White"):
     print(f"{prompt:10}", *(f"{answer} {x:4.0%}" for answer, x in compared))
 
 # %% [markdown]
-# It knows the first three. After *The White* it prefers the Queen, who is in the books as well as the Rabbit; its
-# second choice, the Turtle, is a mistake.
+# It knows the first three. After *The White* it prefers the Queen, and the books do have a White Queen, as they have a
+# White Rabbit; its second choice, the Turtle, is a mistake.
 
 # %% [markdown]
 # ## 3 Which answer, and what it says about the model
@@ -253,13 +253,13 @@ for way, score in three_ways(judged, answer_lengths, neutral).items():
     expect(f"Accuracy, {way}", accuracy, 0.4, 0.65)
     print(f"   says “very nice” of {said.float().mean():.0%} of the reviews")
 margin = 2 * math.sqrt(0.25 / len(labels))  # two standard deviations
+print(f"always “not very nice”: {1 - labels.float().mean():.1%}")
 print(f"chance 50%; with {len(labels)} reviews it varies by ± {margin:.1%}")
 
 # %% [markdown]
-# All three are at chance. By the sum the model always says *very nice*, which is one word shorter; by the mean it
-# nearly always does. Calibrated, it says both, and is right no more often. You could try ten other prompts now and keep
-# the best. But of ten prompts that only guess, the luckiest gets about 54%; choose it *on the test set*, and you have
-# measured your patience.
+# All three are at chance, and behind the constant answer *not very nice*. By the sum the model always says *very nice*,
+# which is one word shorter; by the mean it nearly always does. Calibrated, it says both, and is right no more often. You could try ten other prompts now and keep the best. But of ten prompts that only guess, the
+# luckiest gets about 54%; choose it *on the test set*, and you have measured your patience.
 #
 # Is the task too hard? Try a strong simple rival (papers say *baseline*): count words. If *love* makes up 2% of the
 # words of good reviews and 1% of those of bad ones, each *love* adds $\ln (0.02 / 0.01) = 0.69$ to a review's score; a
@@ -291,10 +291,10 @@ for review in data.test:
 expect("Accuracy of counting words", right / len(data.test), 0.8, 0.95)
 
 # %% [markdown]
-# Counting words gets nearly nine of ten right. So the task is easy, and our model cannot do it. Is the *method* to
-# blame? Give it a task that this model can know something about: which is English, thirteen words from the beginning of
-# a review, or the same words shuffled? Both come after *It*, the score is the mean per token, and chance is one half
-# again.
+# Counting words gets nearly nine of ten right. (It has learned from labeled reviews; the prompt has seen none.) So the
+# task is easy, and our model cannot do it. Is the *method* to blame? Give it a task that this model can know something
+# about: which is English, thirteen words from the beginning of a review, or the same words shuffled? Both come after
+# *It*, the score is the mean per token, and chance is one half again.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)

@@ -260,9 +260,10 @@ for length in (128, 1024):  # past 128 it has learned nothing, but it computes
 expect("Times faster with the cache, at 1,024 tokens", full_ms / cached_ms, 4, 500)
 
 # %% [markdown]
-# It is faster, but not by as much as the count says: a single token waits for something other than arithmetic (section
-# 5). And nothing is free. The cache holds a key and a value for each layer, each KV head and each of the $n$ positions.
-# Ours has 4 layers with 2 KV heads of width 32, so one token leaves $2 \cdot 4 \cdot 2 \cdot 32 = 512$ numbers behind:
+# It is faster, but not by as much as the count says: for this one token, the cache saves a factor of $n$, here 128 and
+# 1,024. A single token waits for something other than arithmetic (section 5). And nothing is free. The cache holds a
+# key and a value for each layer, each KV head and each of the $n$ positions. Ours has 4 layers with 2 KV heads of width
+# 32, so one token leaves $2 \cdot 4 \cdot 2 \cdot 32 = 512$ numbers behind:
 #
 # $$\text{bytes} = 2 \cdot L \cdot h_\text{kv} \cdot d_k \cdot n \cdot \text{bytes per number}$$
 
@@ -431,7 +432,9 @@ plots.lines(
 
 # %% [markdown]
 # The dashed line is called a **roofline**: sloping where memory is the limit, level where arithmetic is. On the slope,
-# more texts should cost nothing. Measured, they do cost time, but much less than separate steps would.
+# more texts should cost nothing. Measured, they do cost time, but with many texts, one step takes far less than separate
+# steps would. And arithmetic is not what one text waits for: two operations for each of 86 million weights would take a
+# few milliseconds.
 #
 # This makes a *server* fast, but not *your* text: one token still takes one reading of all weights. For a single text
 # there are two levers: make the weights smaller, or get more than one token out of each reading.
@@ -581,8 +584,8 @@ print(f"{'the model, p':23}", p.numpy())
 #
 # ### 7.2 A draft that costs nothing
 #
-# A smaller model with the same tokens could guess. The cheapest draft that is any good is a table of bigrams (lesson 10).
-# Let the model write a few hundred texts, and count which token follows which.
+# A smaller model with the same tokens could guess. A far cheaper draft is a table of bigrams (lesson 10). Let the model
+# write a few hundred texts, and count which token follows which.
 
 
 # %%
@@ -739,7 +742,25 @@ for prompt in ("Alice was", "The White Rabbit", "“I don’t know,” said"):
     print(f"{prompt + ' …':24} the same 60 tokens: {same}; {calls} calls instead of 60")
 
 # %% [markdown]
-# With sampling the *distribution* is the same: guess by guess, the loop applies the rule that section 7.1 has tested.
+# With sampling, the *distribution* must be the model's. Guess one token after *Alice was*, check it, and repeat 4,000
+# times: what fraction of the first tokens is misplaced, counted as in section 4? Even 4,000 tokens drawn from $p$ itself
+# differ from it by chance:
+
+# %% tags=["nbval-ignore-output"]
+ids, generator = encode("Alice was"), torch.Generator().manual_seed(0)
+p = softmax(forward(torch.tensor([ids]), {})[0, -1:])  # (1, vocab)
+guessed, first = [], []
+for _ in range(4000):
+    guesses, q = drafted(ids, by_bigrams, 1, softmax, generator)
+    guessed += guesses
+    first.append(checked(guesses, q, p.expand(2, -1), generator)[0])
+direct = p[0].multinomial(4000, replacement=True, generator=generator).tolist()
+for label, drawn in {"guessed": guessed, "checked": first, "from p": direct}.items():
+    frequency = torch.tensor(drawn).bincount(minlength=V) / 4000  # (vocab,)
+    print(f"{label:8} {(frequency - p[0]).abs().sum() / 2:.1%} misplaced")
+
+# %% [markdown]
+# The guesses alone are far from the model's distribution. Checked, they are as close to it as the model's own draws.
 #
 # ### 7.5 How many tokens per call? (second reading)
 #

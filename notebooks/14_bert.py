@@ -768,9 +768,9 @@ picture
 
 # %% [markdown]
 # In layer 0 two vectors of a word differ only by their positions, and even these are right in two cases of three. After
-# one layer, the nearest vector nearly always has the same meaning. But so does the baseline's: with so many sentences
-# to choose from, two neighbors are enough. Lesson 15 asks a harder question, with two labeled sentences per meaning.
-# There BERT wins clearly.
+# one layer, the nearest vector nearly always has the same meaning. But so does the baseline's, and no wonder: the rule
+# that found the meanings read a neighbor or two. Lesson 15 asks a harder question, with only two labeled sentences
+# per meaning. There BERT wins clearly.
 
 # %% [markdown]
 # ## 7 The library, and what it costs
@@ -821,9 +821,9 @@ for name, sizes in BERT.items():
 # last word moves *all* vectors before it (section 5.4), so each new token costs a pass over everything. Nor can BERT
 # easily say how likely a whole text is. It reads; it does not write.
 #
-# **What are such models for**, when chat models write? For everything that needs an answer per *text*, millions of
-# times: to sort, filter, tag, and above all to *find*. An encoder that gives texts about the same subject similar
-# vectors is an *embedding model* (Reimers and Gurevych 2019), such as MiniLM of lesson 01.
+# **What are such models for**, when chat models write? For everything that needs one answer per *text*, millions of
+# times: sorting, filtering, tagging, and above all *finding*. An encoder that gives texts about the same subject
+# similar vectors is an *embedding model* (Reimers and Gurevych 2019), such as MiniLM of lesson 01.
 #
 # <details><summary>Second reading: after BERT</summary>
 #
@@ -898,7 +898,8 @@ for name, sizes in BERT.items():
 #   A.
 # - With one eye shut, a twin of the same model fills about half as many gaps; two such twins, joined at the end, nearly
 #   make up for it.
-# - Its vectors are contextual: two meanings of one word get two vectors.
+# - Its vectors are contextual: two meanings of one word get two vectors. (For our five words, two neighbors tell them
+#   apart as well.)
 # - The price: few answers per text read, and no writing.
 #
 # **Read** Devlin et al. 2019, *BERT*, [arXiv:1810.04805](https://arxiv.org/abs/1810.04805), section 3, figures 2 and 3,
