@@ -66,8 +66,8 @@ PRESETS: dict[str, Preset] = {
         minutes=80.0,
     ),
 }
-"""`tiny` (1.4 million parameters) is for an evening on one core, of which the bundled assistant had ten minutes;
-`small` (16 million) is for a GPU."""
+"""`tiny` (1.4 million parameters) is for an evening on one core, as the bundled assistant had it; `small` (16 million)
+is for a GPU."""
 
 
 class Material(NamedTuple):
