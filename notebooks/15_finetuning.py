@@ -59,8 +59,8 @@ for text, label in (senses["left"][0], senses["left"][-1]):
 # %% [markdown]
 # We turn a word in a sentence into a vector in three ways. The first two are **baselines**, simple rivals that every
 # result must be compared with: *counting* marks the token to the left of the word and the one to its right; the
-# *neighbors' embeddings* are the mean of these two rows of BERT's table. The third is BERT's last vector *of the word*,
-# which has read the whole sentence.
+# *neighbors' embeddings* are these two rows of BERT's table, one after the other. The third is BERT's last vector *of
+# the word*, which has read the whole sentence.
 
 
 # %% tags=["recorded"]
@@ -71,8 +71,8 @@ def views(text, word):
     neighbors = ids[[i - 1, i + 1]]  # (2,)
     table = encoder.embedding.weight  # (vocab, d_model)
     return {
-        "counting neighbors": F.one_hot(neighbors, len(table)).sum(dim=0).float(),
-        "neighbors' embeddings": table[neighbors].mean(dim=0),
+        "counting neighbors": F.one_hot(neighbors, len(table)).flatten().float(),
+        "neighbors' embeddings": table[neighbors].flatten(),
         "BERT's last layer": encoder(ids[None]).last_hidden_state[0, i],
     }
 
@@ -121,13 +121,13 @@ expect("BERT, two labels per meaning", mean(right["BERT's last layer", 2]), 0.9,
 curves = {name: [mean(right[name, count]) for count in COUNTS] for name in views("left", "left")}
 plots.lines(
     {name: (COUNTS, curve) for name, curve in curves.items()}, xscale="log", marker="o",
-    title="With two labels per meaning, BERT is ahead of what eight teach the baselines",
+    title="With two labels per meaning, BERT does as well as the baselines with eight",
     xlabel="labeled sentences per meaning", ylabel="meaning right (a coin: 0.5)",
     alt="Three rising lines over 1, 2, 4 and 8 labels per meaning: " + "; ".join(f"{name} {curve[0]:.2f} to {curve[-1]:.2f}" for name, curve in curves.items()))
 
 # %% [markdown]
 # This is what pre-training buys. With two labels per meaning BERT is right 19 times in 20; the neighbors' embeddings
-# with eight come near. (Neighbors are a strong baseline, since the sentences were found by a rule that reads one or two
+# need eight for that. (Neighbors are a strong baseline, since the sentences were found by a rule that reads one or two
 # neighbors. BERT had read most of the sentences before, but never a meaning.)
 
 # %% [markdown]
@@ -142,8 +142,8 @@ plots.lines(
 figures.task_heads()
 
 # %% [markdown]
-# $T_i$ is the encoder's last vector of token $i$, and $C$ its `pooled` vector (lesson 14). The weights $W$, $S$, $E$ and
-# $v$ are new, and small:
+# $T_i$ is the encoder's last vector of token $i$, and $C$ its `pooled` vector (lesson 14). The weights $W$, $S$, $E$
+# and $v$ are new, and small:
 #
 # | task | input | what comes out |
 # | --- | --- | --- |
@@ -157,11 +157,11 @@ figures.task_heads()
 #
 # ### 2.2 Real data for each
 #
-# The labels are those of reviews, the pairs are verses: does the second say what the first says? In half of the pairs the
-# second is a *neighbor* of the right one instead. Spans and tags come from Shakespeare, by a rule: *who says this line?*,
-# and which words are names of the play's own characters? Choices follow SWAG (Zellers et al. 2018), which the paper uses:
-# the beginning of a verse, its own ending, and those of three verses nearby. Here are a question, a tagged line and a
-# choice:
+# The labels are those of reviews, the pairs are verses: does the second say what the first says? In half of the pairs
+# the second is a *neighbor* of the right one instead. Spans and tags come from Shakespeare, by a rule: *who says this
+# line?*, and which words are names of the play's own characters? Choices follow SWAG (Zellers et al. 2018), which the
+# paper uses: the beginning of a verse, its own ending, and those of three verses nearby. Here are a question, a tagged
+# line and a choice:
 
 # %% tags=["recorded"]
 from txlib.data import reviews, sentence_pairs, spans, tags, verse_endings
@@ -275,10 +275,10 @@ class Head(nn.Module):
 
 # %% [markdown]
 # All losses are cross-entropies, over labels, tags or choices. For a span the *positions* are the classes: one softmax
-# over all tokens for the start, one for the end. If three tokens have the start scores 2, 1 and 0, and the answer starts
-# at the first, softmax gives (0.67, 0.24, 0.09), and the start's loss is −log 0.67 = 0.40.
-# `F.cross_entropy` wants the classes in axis 1. The labels of (batch,
-# labels) and the positions of (batch, n, 2) are there already; tags and choices have to be moved:
+# over all tokens for the start, one for the end. If three tokens have the start scores 2, 1 and 0, and the answer
+# starts at the first, softmax gives (0.67, 0.24, 0.09), and the start's loss is −log 0.67 = 0.40. `F.cross_entropy`
+# wants the classes in axis 1. The labels of (batch, labels) and the positions of (batch, n, 2) are there already; tags
+# and choices have to be moved:
 
 
 # %% tags=["recorded"]
@@ -346,8 +346,8 @@ show_source(BertForTokenClassification.score)
 # %% [markdown]
 # ## 3 Features or fine-tuning?
 #
-# A shop has 400 reviews, labeled as friendly or not. Should we train only the head, or everything? There are two ways to
-# use a pre-trained model:
+# A shop has 400 reviews, labeled as friendly or not. Should we train only the head, or everything? There are two ways
+# to use a pre-trained model:
 #
 # - **feature-based**: the encoder is frozen. It reads each text once, and something small is trained on its vectors.
 #   This is how ELMo was used (Peters et al. 2018). A linear layer on frozen vectors is also called a **linear probe**;
@@ -376,8 +376,8 @@ def fine_tune(model, task, examples, seed=0, lr=5e-4, what="fine-tuning"):
 
 
 # %% [markdown]
-# (The rate rises during a tenth of the steps, then falls, as in lesson 07.) A text's features are the mean of its hidden
-# vectors, scaled to length 8. The baseline, *counting words*, has a 1 for each piece that occurs:
+# (The rate rises during a tenth of the steps, then falls, as in lesson 07.) A text's features are the mean of its
+# hidden vectors, scaled to length 8. The baseline, *counting words*, has a 1 for each piece that occurs:
 
 
 # %% tags=["recorded"]
@@ -470,7 +470,7 @@ predicted("four-hundred-reviews", "fine-tuning it", "By a few points.")
 
 # %% jupyter={"source_hidden": true}
 plots.ranges(
-    gains, title="Only fine-tuning on 400 labels beats counting in each draw", mark=0.0,
+    gains, title="Only fine-tuning on 400 labels beats counting in all three draws", mark=0.0,
     groups={size: [name for name in gains if name.startswith(f"{size},")] for size in SIZES},
     xlabel="gain over counting words (fraction of test reviews), three draws",
     alt="A dot and a range for each way and number of labels: "
@@ -479,8 +479,9 @@ plots.ranges(
 
 # %% [markdown]
 # With 16 and 64 labels each way is within three points of counting, on average. With 400, fine-tuning is ahead in each
-# draw, by one to six points; MiniLM's features are between three behind and five ahead. (In the one draw above, the
-# same architecture *without* pre-training stayed more than ten points below.) So counting is hard to beat here.
+# of these three draws, by one to six points, but not in the one that we tried above; MiniLM's features are between
+# three behind and five ahead. (In the draw above, the same architecture *without* pre-training stayed more than ten
+# points below.) So counting is hard to beat here.
 #
 # For BERT-base, on names in news (CoNLL, section 5), the paper's Table 7 has F1 96.4 fine-tuned, and with features 96.1
 # from the last four layers joined, 94.9 from the last, 91.0 from the embeddings. So features lose little, and each text
@@ -505,9 +506,9 @@ print(f"right {accuracy(logits, judged):.0%};",
 predicted("too-large-a-rate", "no more than with random weights")
 
 # %% [markdown]
-# It gives every review the same answer. Our suspicion: steps this large overwrite what pre-training has learned, and 400
-# reviews cannot teach it again. If so, the head alone should still learn at this rate, with the encoder frozen; and of
-# the two encoders, only the frozen one's features should be worth something afterwards. Recorded, three seeds each:
+# It gives every review the same answer. Our suspicion: steps this large overwrite what pre-training has learned, and
+# 400 reviews cannot teach it again. If so, the head alone should still learn at this rate, with the encoder frozen; and
+# of the two encoders, only the frozen one's features should be worth something afterwards. Recorded, three seeds each:
 
 # %%
 for name in recorded["too fast"]["0"]:
@@ -515,8 +516,8 @@ for name in recorded["too fast"]["0"]:
     print(f"{name:44}", *(f"{run[name]:.0%}" for run in seeds))
 
 # %% [markdown]
-# So it is. The head alone gets 61 to 65%. A linear probe on the frozen encoder's features gets 67 to 72%, and on those of
-# the one trained too fast no more than one answer for all does.
+# Both predictions hold. The head alone gets 61 to 65%. A linear probe on the frozen encoder's features gets 67 to 72%;
+# on those of the encoder that was trained too fast, it does no better than giving every review the same answer.
 
 # %% [markdown]
 # ## 4 The other tasks, and their baselines
@@ -585,9 +586,9 @@ predicted("tagger-or-rule", "the rule, clearly")
 # The rule finds every name, and tags some other words.
 #
 # **Spans.** The head gives each token a score for being the start and one for being the end. The best span is the pair
-# of positions with the highest sum, the end not before the start. If two tokens have the start scores (1, 3) and the end
-# scores (4, 0), it is the first token alone, with 5; the highest sum, 3 + 4, would run backward. The baseline finds the
-# line, then the name in front of it.
+# of positions with the highest sum, the end not before the start. If two tokens have the start scores (1, 3) and the
+# end scores (4, 0), it is the first token alone, with 5; the highest sum, 3 + 4, would run backward. The baseline finds
+# the line, then the name in front of it.
 #
 # **Pairs and choices.** The baseline counts the words that both texts share: yes to the half of the pairs that shares
 # more, and of four endings the one that shares most. As another rival, take BERT without fine-tuning: for pairs the
@@ -605,9 +606,9 @@ for name, right in recorded["untrained"].items():
     print(f"not fine-tuned: {name} {right:.2f}")
 
 # %% [markdown]
-# In each of these tasks a rule wins or ties. Our data were made by rules, and a rule can undo them. (For what people
-# have labeled, as in the next section, no such rule is known.) The span reader is no better than a guess among the
-# speakers. On pairs the cosine of frozen features beats the fine-tuned head, which learned nothing from one of the
+# In each of these tasks a rule wins or ties. Our data were made by rules, and a rule can undo them. (What people
+# have labeled, as in the next section, is not undone so easily.) The span reader is no better than a guess among the
+# speakers. On pairs the cosine of frozen features beats the fine-tuned head, which learned nothing with one of the
 # seeds. So look for the simplest baseline first, and run more than one seed.
 
 # %% [markdown]
@@ -615,8 +616,8 @@ for name, right in recorded["untrained"].items():
 #
 # ### 5.1 Start, delimiter, extract
 #
-# Our heads read `[CLS]`, the first token. GPT-1, months before (Radford et al. 2018, §3.2), reads from the left, so only
-# the last token has seen everything. It puts a new token there, *extract*, and the layer reads its vector. A
+# Our heads read `[CLS]`, the first token. GPT-1, months before (Radford et al. 2018, §3.2), reads from the left, so
+# only the last token has seen everything. It puts a new token there, *extract*, and the layer reads its vector. A
 # *delimiter*, here `$`, separates two texts (figure 1 of the paper):
 #
 # | task | rows |
@@ -633,7 +634,8 @@ for name, right in recorded["untrained"].items():
 #
 # ### 5.2 The benchmarks by name (second reading)
 #
-# To say "better", all models must be asked the same. This table is for looking things up. **GLUE** (Wang et al. 2019) is a collection of such tasks:
+# To say "better", all models must be asked the same. This table is for looking things up. **GLUE** (Wang et al. 2019)
+# is a collection of such tasks:
 #
 # | task | asks | train | head | GPT-1 | BERT-base | BERT-large |
 # | --- | --- | --- | --- | --- | --- | --- |
@@ -647,11 +649,11 @@ for name, right in recorded["untrained"].items():
 # | RTE | does B follow from A? | 2,500 | pair | 56.0 | 66.4 | 70.1 |
 #
 # (Devlin et al. 2019, Table 1: accuracy, but F1 for QQP and MRPC, Spearman's correlation for STS-B, and Matthews' for
-# CoLA. MNLI is the *matched* half; the ninth task, WNLI, is left out.) Besides GLUE there are **SQuAD** (Rajpurkar
-# et al. 2016), 100,000 questions whose answer is a span in Wikipedia, **CoNLL-2003** for tags of names, and **SWAG**
-# for multiple choice, where BERT-base gets 81.6% on the development set, a network on ELMo's features 59.1%, and GPT-1
-# 78.0% on the test set (Table 4). BERT was fine-tuned for each of them, with heads like yours. BERT-base's largest gain over
-# GPT-1 is on the smallest task: 10.4 points on RTE. (Other data sets ask for humor or sarcasm.)
+# CoLA. MNLI is the *matched* half; the ninth task, WNLI, is left out.) Besides GLUE there are **SQuAD** (Rajpurkar et
+# al. 2016), 100,000 questions whose answer is a span in Wikipedia, **CoNLL-2003** for tags of names, and **SWAG** for
+# multiple choice, where BERT-base gets 81.6% on the development set, a network on ELMo's features 59.1%, and GPT-1
+# 78.0% on the test set (Table 4). BERT was fine-tuned for each of them, with heads like yours. BERT-base's largest gain
+# over GPT-1 is on the smallest task: 10.4 points on RTE. (Other data sets ask for humor or sarcasm.)
 #
 # **Beyond English**: *XLM-R* (Conneau et al. 2019) is RoBERTa on 100 languages at once. Fine-tuned on English examples
 # only, it does the task in the others as well: on XNLI, which is MNLI in 15 languages, 80.9% on average.
@@ -659,8 +661,8 @@ for name, right in recorded["untrained"].items():
 # ## 6 What do its heads look at?
 #
 # The encoder helped to tell meanings apart. What does it do inside? Clark et al. (2019) asked this of BERT-base. Ours
-# is small. MiniLM is a real one, 6 layers of 12 heads with $d = 384$; `data/few_labels.py` has run the cells below on it
-# and recorded its numbers. Take all attention weights on a text:
+# is small. MiniLM is a real one, 6 layers of 12 heads with $d = 384$; `data/few_labels.py` has run the cells below on
+# it and recorded its numbers. Take all attention weights on a text:
 
 
 # %% tags=["recorded"]
@@ -730,11 +732,11 @@ for kind, values in kinds.items():
 
 # %% [markdown]
 # Both models have offset heads and broad heads. In BERT-base over half of the attention in layers 6 to 10 goes to
-# `[SEP]`. Clark et al. think that heads rest there: one that finds nothing must look somewhere, since its weights add up
-# to 1. MiniLM's heads rest on `[CLS]` instead; no head of our small BERT gives half to either on average.
+# `[SEP]`. Clark et al. think that heads rest there: one that finds nothing must look somewhere, since its weights add
+# up to 1. MiniLM's heads rest on `[CLS]` instead; no head of our small BERT gives half to either on average.
 #
-# Which heads are these? Here is one sentence, a row per layer and a column per head. Find the offset heads and the broad
-# ones. In Jupyter, click on a head to enlarge it.
+# Which heads are these? Here is one sentence, a row per layer and a column per head. Find the offset heads and the
+# broad ones. In Jupyter, click on a head to enlarge it.
 
 # %% tags=["nbval-ignore-output"]
 from txcourse import explore
@@ -813,12 +815,12 @@ figures.architectures()
 # **Two half-truths.** *“Transformers are autoregressive”*: decoders are. *“They process a text one word after the
 # other”*: only while they *write*. In reading and in training all positions are computed at once (lesson 10).
 #
-# **Why did decoders win where one model is to do everything?** Our explanation: they learn from every token, they write,
-# and a task put as text needs no head.
+# **Why did decoders win where one model is to do everything?** Our explanation: they learn from every token, they
+# write, and a task put as text needs no head.
 #
 # **What it costs.** Ten fine-tuned copies of BERT-base for ten tasks are 1.1 billion numbers, and a text that all ten
-# read needs ten passes. With features it is one encoder, ten heads of 1,538 numbers, and one pass. (*Adapters* and *LoRA*
-# train a few new numbers per layer.) To fine-tune for longer: `txlib finetune bert --task reviews`.
+# read needs ten passes. With features it is one encoder, ten heads of 1,538 numbers, and one pass. (*Adapters* and
+# *LoRA* train a few new numbers per layer.) To fine-tune for longer: `txlib finetune bert --task reviews`.
 #
 # *Second reading.* **T5** (Raffel et al. 2020) puts every task as text in, text out: `cola sentence: he are here` in,
 # `unacceptable` out. It is pre-trained by *span corruption*: one mark replaces each hidden stretch, and the decoder
@@ -883,11 +885,11 @@ figures.architectures()
 # %% [markdown]
 # ## 9 Summary
 #
-# - With two labels per meaning, BERT tells a word's meanings apart. With 400 labeled reviews, it is a few points ahead
-#   of counting words.
+# - With two labels per meaning, BERT tells a word's meanings apart. With 400 labeled reviews, it is on average a few
+#   points ahead of counting words, but not in every draw.
 # - One linear layer makes a classifier, a tagger, a span finder or a chooser.
-# - *Feature-based*: the encoder is frozen. *Fine-tuning*: all is trained, at a small rate. Put a baseline into every table, and look at
-#   seeds before you rank.
+# - *Feature-based*: the encoder is frozen. *Fine-tuning*: all is trained, at a small rate. Put a baseline into every
+#   table, and look at seeds before you rank.
 # - GPT-1 reads its answer at the last token, *extract*, the only one that has seen everything.
 # - Heads of a real BERT look at a neighbor, at separators, at everything, and some at grammar. One picture is no proof.
 # - Encoder: to judge. Decoder: to write. Encoder–decoder: to write from something.

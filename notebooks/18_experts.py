@@ -17,7 +17,8 @@
 # %% [markdown]
 # ## 1 The problem: every token pays for every parameter
 #
-# Two thirds of a block's parameters (lesson 06) sit in its feed-forward network. Widen that network, and watch the price:
+# Two thirds of a block's parameters (lesson 06) sit in its feed-forward network. Widen that network, and watch the
+# price:
 
 # %% tags=["recorded"]
 import math
@@ -63,7 +64,9 @@ for d_ff in (64, 256, 512):
 # token pay only for the part that it needs?
 
 # %% [markdown]
-# ## 2 The idea in one picture
+# ## 2 A layer that chooses
+#
+# ### 2.1 The idea in one picture
 #
 # We have one network for all tokens. What is missing is a choice. Keep many feed-forward networks, the **experts**. A
 # **router**, which is one small matrix, gives each token a weight for each expert. The token goes to its $k$ best
@@ -100,12 +103,10 @@ print(f"k = 2: {g[0]:.2f} · 10 + {g[1]:.2f} · 20 = {g @ answers[:2]:.1f}")
 # - **Mixtral** (Jiang et al. 2024): $k = 2$, $g_i = p_i / \sum_{j \in T} p_j$. The gates of the chosen experts sum to 1.
 #
 # ($N$ is the number of experts here, as in the papers.) With $k = 1$ the second rule would make each gate
-# $p_i / p_i = 1$. Remember this: section 7 breaks it.
+# $p_i / p_i = 1$. Remember this: section 6 breaks it.
 
 # %% [markdown]
-# ## 3 Build it
-#
-# ### 3.1 The router
+# ### 2.2 The router
 #
 # From now on sentences do not matter: all positions of all sentences are one long list of tokens. The router scores them,
 # and keeps the $k$ best:
@@ -121,7 +122,7 @@ def route(tokens, router, k):  # (tokens, d_model)
 
 
 # %% [markdown]
-# ### 3.2 The definition, at full price
+# ### 2.3 The definition, at full price
 #
 # The safest way to compute $y$: let *every* expert compute *every* token, and multiply by 0 what was not chosen.
 # (`FeedForward` wants a batch, so `tokens[None]` makes one, and `[0]` takes it away again.)
@@ -137,7 +138,7 @@ def dense_loop(tokens, experts, g, chosen):
 
 
 # %% [markdown]
-# ### 3.3 The same, without wasted work
+# ### 2.4 The same, without wasted work
 #
 # Now each expert computes only the tokens that chose it. Gather them, compute them, multiply by their gates, and *add*
 # each result to its token's row with `index_add`. (`out[token] = …` would overwrite what the token's other expert said.)
@@ -169,7 +170,7 @@ for k in (1, 2, 8):
     prove_equal(sparse, full, what=f"k = {k}: both")
 
 # %% [markdown]
-# ### 3.4 A layer
+# ### 2.5 A layer
 #
 # The layer fits where a feed-forward network was. It keeps what the router said, so that we can look at it, and see
 # what fraction of the tokens each expert got.
@@ -196,7 +197,7 @@ class Mixture(nn.Module):
 
 
 # %% [markdown]
-# ## 4 See it win: 4,096 facts
+# ## 3 See it win: 4,096 facts
 #
 # We have a layer that can hold many networks at the price of one. What is missing is a reason to want it. Here
 # is a task of pure memory: in 64 towns, 64 goods are sold, each at a price from 0 to 63 that was drawn at random. A
@@ -314,10 +315,10 @@ for name, seeds in recorded["facts"].items():
 #
 # **Room, or time?** (The last three.) With four times as many steps the small network learns nearly all, so it lacked
 # time more than room, and what the experts bought was speed. With 16 hidden units even 2,400 steps give it a third, and
-# eight experts of 16 (with the balance loss of section 5.2) know all.
+# eight experts of 16 (with the balance loss of section 4.2) know all.
 
 # %% [markdown]
-# ## 5 Does it collapse? From an equal start
+# ## 4 Does it collapse? From an equal start
 #
 # A frozen router spreads the facts evenly enough. Does one that learns use all its experts? Our test is language: one
 # character model for three of them. Each block has eight experts, of which a character visits one. The router's weights
@@ -428,7 +429,7 @@ def train(make, loss_of=text_loss, what="training", seed=0):
 
 
 # %% [markdown]
-# ### 5.1 No balance asked for
+# ### 4.1 No balance asked for
 #
 # Train it, and see what fraction of the unseen characters each expert gets:
 
@@ -466,7 +467,8 @@ predicted("router-collapse", "it rises to nearly all in 30 steps, and falls agai
 # better, so the router sends it more. Two controls can refute it:
 #
 # - *twins*: all eight experts are one and the same network, so none of them can be better;
-# - *frozen*: the router's weights are random and never change, so it cannot reward anyone.
+# - *frozen*: the router's weights are random and never change, so it cannot reward anyone. (They are drawn with a
+#   spread of 1 instead of 0.02. With one expert per token that changes the gates, not the choice.)
 
 # %% jupyter={"source_hidden": true}
 predict("rich-get-richer", "Train both without a balance loss. Does one expert still get nearly everything?",
@@ -494,11 +496,11 @@ figures.busiest_expert(
 
 # %% [markdown]
 # The collapse is gone, without any loss for balance: no expert ever has more than 37% in either block. So in our runs the
-# common part was the cause. (Subtracting the mean of a batch is an experiment and no recipe: while a model writes, there is no
+# common part was the cause. (Subtracting the mean of a batch is an experiment, not a recipe: while a model writes, there is no
 # batch of later tokens.)
 
 # %% [markdown]
-# ### 5.2 The cure: a loss for balance
+# ### 4.2 The cure: a loss for balance
 #
 # The usual cure is a loss that notices idle experts. Take two experts and four tokens, of which three go to the first: its
 # fraction is $f_1 = 3/4$, and $f_2 = 1/4$. Let the router's mean probabilities be $P = (0.6, 0.4)$. The balance loss is
@@ -549,7 +551,7 @@ expect("The busiest of block 1, balanced", busiest_share, 0.12, 0.3)
 # Now all eight work. The test loss hardly changes: in 300 steps a few experts learn about as much as eight.
 
 # %% [markdown]
-# ### 5.3 Capacity: what if all want the same expert?
+# ### 4.3 Capacity: what if all want the same expert?
 #
 # What is balance good for, if the loss hardly changes? A large mixture is spread over many machines, an expert on each,
 # and the size of an expert's batch is fixed beforehand. So balance decides how many tokens find room. Take the sentence
@@ -617,10 +619,10 @@ explore.routing(routers, sentence)
 # </details>
 
 # %% [markdown]
-# ## 6 What do the experts specialize in?
+# ## 5 What do the experts specialize in?
 #
-# With eight busy experts and three languages, it is tempting to hope for a German expert. Measure it. Sort the characters
-# into six kinds. Then for each character of unseen text we know its language and its kind:
+# With eight busy experts and three languages, it is tempting to hope for a German expert. Measure it. Sort the
+# characters into six kinds. Then for each character of unseen text we know its language and its kind:
 
 
 # %% tags=["recorded"]
@@ -641,8 +643,8 @@ kind_of = torch.tensor([kinds.index(kind(each)) for each in alphabet])[read.flat
 language_of = (torch.arange(240) % 3).repeat_interleave(n)  # (tokens,)
 
 # %% [markdown]
-# Now play a game. You are told the expert, and guess the kind, by naming the most frequent kind of that expert. How often
-# are you right? And the language?
+# Now play a game. You are told the expert, and guess the kind, by naming the most frequent kind of that expert. How
+# often are you right? And the language?
 
 
 # %% tags=["recorded"]
@@ -678,8 +680,8 @@ for name in ("Switch, 1 of 8 × 64", "router frozen"):
 # The expert tells a lot about the kind. Is that the router's doing? Only in part: a frozen one tells 47 to 77%, against
 # 62 to 81%. Our explanation: characters of a kind have similar vectors, so they look alike to *any* router. The expert
 # tells much less about the language, and part of that is in the letter itself (an *ß* is German). Only in block 2 does
-# it tell clearly more than the letter: the router has learned to use the letters before, which attention mixes in. (Not quite a
-# fair rival: the frozen routers use fewer experts.)
+# it tell clearly more than the letter: the router has learned to use the letters before, which attention mixes in. (Not
+# quite a fair rival: the frozen routers use fewer experts.)
 #
 # The figure has both blocks of the balanced model; each row adds up to 1:
 
@@ -701,10 +703,10 @@ figures.specialties(
 # memory that a cheap question finds.
 
 # %% [markdown]
-# ## 7 Break it: take the gate away
+# ## 6 Break it: take the gate away
 #
-# Does the router need its gate to learn? Choose the best expert, and add its answer *without* multiplying it by $g$. The
-# forward pass looks harmless.
+# Does the router need its gate to learn? Choose the best expert, and add its answer *without* multiplying it by $g$.
+# The forward pass looks harmless.
 
 # %% jupyter={"source_hidden": true}
 predict("no-gate", "Train it on text with the balance loss. What goes wrong?",
@@ -731,7 +733,7 @@ for name, layer in {"with its gate": switch(), "without": ungated()}.items():
           None if slope is None else f"of norm {slope.norm():.4f}")
 
 # %% [markdown]
-# Then train as in section 5.2. The losses of three seeds are recorded:
+# Then train as in section 4.2. The losses of three seeds are recorded:
 
 # %% tags=["nbval-ignore-output"]
 show_work(train(ungated, balanced_loss, what="8 experts, no gate"))
@@ -753,18 +755,21 @@ predicted("no-gate", "the experts are used evenly, and the loss is higher")
 # good.
 #
 # The loss is higher with every seed, with or without the balance loss. Is that because nothing teaches the router? No:
-# with a gate, a *frozen* router does as well as one that learns. Take the gate of the frozen one away (the last row), and
-# its loss rises as well, by 0.03 to 0.04. So it is not the price of an untaught router. Our explanation: the gate lets a
-# token weigh how much its expert may add.
+# with a gate, a *frozen* router does as well as one that learns. Take the gate of the frozen one away (the last row),
+# and its loss rises as well, by 0.03 to 0.04. So it is not the price of an untaught router. Our explanation: the gate
+# lets a token weigh how much its expert may add.
 #
 # That is why Switch keeps $p$. Mixtral's rule at $k = 1$ would make the gate $p / p$, always 1, with a derivative of 0.
 # With two experts it may normalize: the *ratio* of their gates still depends on the router.
 
 # %% [markdown]
-# ## 8 Is it worth it on text? Equal compute, equal memory
+# ## 7 Is it worth it? On our text, and in Mixtral 8x7B
 #
-# Experts won plainly where the task was pure memory. Now the honest contest on our three languages: the models of section
-# 4, with two blocks each, and the mixture whose router does not read the mean. 300 steps, three seeds, recorded:
+# ### 7.1 On text: equal compute, equal memory
+#
+# Experts won plainly where the task was pure memory. Now the honest contest on our three languages: the models of
+# section 3, with two blocks each, and the mixture whose router does not read the mean. 300 steps, three seeds,
+# recorded:
 
 # %% jupyter={"source_hidden": true}
 gains = {}
@@ -775,16 +780,17 @@ plots.ranges(
     xlabel="test loss below that of dense, 64 with the same seed (nats)", alt="A dot and a range of three seeds for each model. " + "; ".join(f"{name}: {min(gain):+.3f} to {max(gain):+.3f}" for name, gain in gains.items()))
 
 # %% [markdown]
-# At the operations of the small dense network, the mixtures of section 5.2 gain nothing here: they are ahead in some
-# seeds, behind in others. The one that never collapsed gains 0.02 to 0.04, in each seed. The wide one gains 0.04 to 0.08, at eight times the operations. Our explanation for so
-# little: text is not a list of facts. What 300 steps can learn of it, such as common letters and short words, is needed
-# by all tokens, and each expert has seen only an eighth (or a quarter) of them.
+# At the operations of the small dense network, the mixtures of section 4.2 gain nothing here: they are ahead in some
+# seeds, behind in others. The one that never collapsed gains 0.02 to 0.04, in each seed, but its router needs the whole
+# batch (section 4.1). The wide one gains 0.04 to 0.08, at eight times the operations. Our explanation for so little:
+# text is not a list of facts. What 300 steps can learn of it, such as common letters and short words, is needed by all
+# tokens, and each expert has seen only an eighth (or a quarter) of them.
 #
 # That is what a minute on a laptop can show. The large gains were measured in large trainings: Fedus et al. (2021,
 # section 3) report the loss of their dense T5-Base reached up to seven times as fast, on the same machines.
 
 # %% [markdown]
-# ## 9 A real one: Mixtral 8x7B, and what came since
+# ### 7.2 The library's layer
 #
 # The library's layer has the same parts with the same names, plus capacity and a record of the last batch, `routing`.
 # With the same weights it must give the same numbers:
@@ -808,7 +814,7 @@ show_source(MixtureOfExperts.forward)
 # et al. 2022). It keeps the router's scores small, because 16 bits round large ones coarsely.
 # </details>
 #
-# ### 9.1 Count Mixtral
+# ### 7.3 Count Mixtral
 #
 # The name says 8 × 7 billion. The library builds it on the *meta* device, with all shapes and no memory.
 
@@ -835,7 +841,7 @@ print(f"in 16 bits: {2 * total / 1e9:.0f} GB, {2 * active / 1e9:.0f} read per to
 # machine of its expert, and afterwards the results come back: two *all-to-all* exchanges per layer. All wait for the
 # slowest machine, so capacity and balance matter most there.
 #
-# ### 9.2 Since then: finer experts, a shared one, balance by a bias (second reading)
+# ### 7.4 Since then: finer experts, a shared one, balance by a bias (second reading)
 #
 # Three changes have become common with DeepSeek's models (Dai et al. 2024; Wang et al. 2024; DeepSeek-AI 2024b; in the
 # library: more `experts` of a smaller `d_ff`, `shared_d_ff`, `choice_bias`).
@@ -848,8 +854,8 @@ figures.expert_layouts()
 # hardly change. But the number of *teams*, the sets of experts that can serve a token, grows: one of 4 makes 4 teams,
 # four of 16 make $\binom{16}{4} = 1{,}820$.
 #
-# **A shared expert.** What every token needs should not be learned again by each expert. So one expert takes all tokens,
-# `shared(x) + routed(x)`, and a token chooses one fewer of the others.
+# **A shared expert.** What every token needs should not be learned again by each expert. So one expert takes all
+# tokens, `shared(x) + routed(x)`, and a token chooses one fewer of the others.
 #
 # **Balance without a loss.** The balance loss pulls the router away from what helps the language model. Instead, give
 # each expert a bias that counts when the best $k$ are *chosen*, and not in the gates. After each step, raise it a
@@ -872,12 +878,12 @@ figures.loads(torch.stack(history), title="Biases alone level the work")
 # By step 200 each expert has about an eighth. But many tokens look nearly alike to this router (every *e*, every
 # space), so a small push moves many at once, and the lines jump up and down.
 #
-# DeepSeek-V3 has 256 routed experts and a shared one in each of its 61 blocks but the first three. Each token uses eight
-# of them and the shared one: 37 of 671 billion parameters. (Its router takes a sigmoid of each score instead of the
-# softmax, and it keeps a tiny balance loss as well.)
+# DeepSeek-V3 has 256 routed experts and a shared one in each of its 61 blocks but the first three. Each token uses
+# eight of them and the shared one: 37 of 671 billion parameters. (Its router takes a sigmoid of each score instead of
+# the softmax, and it keeps a tiny balance loss as well.)
 
 # %% [markdown]
-# ## 10 Quiz
+# ## 8 Quiz
 #
 # Decide first, then open an answer.
 #
@@ -944,15 +950,15 @@ figures.loads(torch.stack(history), title="Biases alone level the work")
 # </details>
 
 # %% [markdown]
-# ## 11 Summary
+# ## 9 Summary
 #
 # - A mixture has many feed-forward networks; a router sends each token to its best $k$. Parameters grow, operations
 #   stay, and memory has to hold all of them.
 # - On 4,096 facts, at equal operations and equal steps, the experts learned practically all, and the dense network less
 #   than half.
 # - From an equal start the busiest expert took 80 to 100% of the tokens within 25 steps. Neither skill nor reward was
-#   needed: all tokens' vectors had a large part in common. Without that part, no collapse. $N \sum f_i P_i$ presses on busy experts; $f$ is
-#   counted, the gradient comes through $P$.
+#   needed: all tokens' vectors had a large part in common. Without that part, no collapse. $N \sum f_i P_i$ presses on
+#   busy experts; $f$ is counted, the gradient comes through $P$.
 # - The gate is the only path from the model's loss to the router.
 # - Our experts divided up kinds of characters far more than languages, and a random router did so as well.
 # - Since then: more and smaller experts, a shared one, and biases that balance without a loss.
