@@ -265,8 +265,8 @@ def write(model, prompt, tokens=40, seed=0):
 print(write(real, "Alice was beginning to", tokens=100))
 
 # %% [markdown]
-# It has spelling, quotation marks, Alice and the Queens, but no sense. Is every part right, then? A text that looks
-# right proves nothing, as section 5 will show.
+# It has spelling, quotation marks, Alice and the Queens, but it makes no sense. Is every part right, then? A text that
+# looks right proves nothing, as section 5 will show.
 #
 # ### 3.4 The same numbers, also in your own file
 #
@@ -585,7 +585,7 @@ for name, loss in by_position.items():
 # Each point is the mean of the 64 positions up to it:
 
 # %% jupyter={"source_hidden": true}
-figures.loss_along(by_position, 128, title="Past 128 it fails, unless the slow pairs turn more slowly")
+figures.loss_along(by_position, 128, title="Past 128 it fails; only YaRN holds up to 512")
 
 # %% [markdown]
 # Untouched, the model is lost beyond its length, as lesson 05 predicted. Interpolation makes it as bad *everywhere*:
@@ -593,8 +593,9 @@ figures.loss_along(by_position, 128, title="Past 128 it fails, unless the slow p
 # for a thousand more steps, and then it works.) The larger base costs a little up to 128, and holds to about 300
 # tokens. YaRN costs a little more, and holds all the way, without any training.
 #
-# But look at *what* holds: YaRN's loss at position 500 is hardly lower than at position 100. The model no longer falls
-# apart, but we have not shown that it uses 500 tokens. A loss is an average over many tokens, and most of them need
+# But look at *what* holds: from position 100 to 500 YaRN's loss falls by only about 0.1, and so does that of
+# interpolation, which reads badly everywhere. The model no longer falls apart, but we have not shown that it uses 500
+# tokens. A loss is an average over many tokens, and most of them need
 # only the last few words. The question needs another test.
 #
 # ### 6.3 A needle in a haystack
@@ -645,8 +646,8 @@ small = SimpleNamespace(
     rope_theta=256.0, tie_word_embeddings=False)
 
 # %% [markdown]
-# Its slowest pair then turns by a third of a radian within 64 positions, about as little as Llama's within 4,096 (half a
-# radian, with base 10,000). The training is lesson 16's:
+# Its slowest pair then turns by a third of a radian within 64 positions, about as little as Llama's within 4,096 (half
+# a radian, with base 10,000). The training is lesson 16's:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -720,8 +721,8 @@ figures.needles(
 )
 
 # %% [markdown]
-# Print one number per reader at 512 tokens. YaRN differs from interpolation in two things, so the last row is a control:
-# interpolation, with scores as sharp as YaRN's.
+# Print one number per reader at 512 tokens. YaRN differs from interpolation in two things, so the last row is a
+# control: interpolation, with scores as sharp as YaRN's.
 
 # %% tags=["nbval-ignore-output"]
 at_512 = {name: scores[..., -1] for name, scores in hits.items()}  # (depth, reader)

@@ -10,7 +10,7 @@
 # - look at what each position believes after each step, and tell what halting does from what *training* with it does;
 # - say when halting saves computation, and when it only looks as if it did.
 #
-# **You need** lessons 05 and 06. **It takes** about 55 minutes to read and try; all cells together run in a little over
+# **You need** lessons 05 and 06. **It takes** about 60 minutes to read and try; all cells together run in a little over
 # a minute on a laptop. Most of that is four small models.
 
 # %% [markdown]
@@ -103,11 +103,13 @@ figures.chains(stories, title="Four stories, and how each was passed on")
 # ones for a short chain.
 
 # %% [markdown]
-# ## 2 The idea in one picture
+# ## 2 The idea
 #
-# The depth of this task varies, so a model's depth should vary as well. Lesson 02 has recurrence in *time*: the same cell,
-# applied to one word after the other. Here is recurrence in **depth**: the same block, applied to all words at once,
-# again and again. Dehghani et al. (2019) call it the **Universal Transformer**.
+# ### 2.1 In one picture
+#
+# The depth of this task varies, so a model's depth should vary as well. Lesson 02 has recurrence in *time*: the same
+# cell, applied to one word after the other. Here is recurrence in **depth**: the same block, applied to all words at
+# once, again and again. Dehghani et al. (2019) call it the **Universal Transformer**.
 
 # %% jupyter={"source_hidden": true}
 figures.recurrence()
@@ -137,10 +139,11 @@ def parameters(module):
 # What does the loop save? A block with $d_{\text{ff}} = 2 d$ has about $8d^2$ parameters. A stack of $T$ blocks has $T$
 # times as many; a loop of $T$ steps has them once. That is all it saves: either way each token is multiplied by $T$
 # blocks' worth of matrices, so **the operations are the same**. (In lesson 18 parameters grew, and operations stayed.)
-# What the loop buys is that $T$ is not built in: you choose it when the model runs, for each text, perhaps for each word.
+# What the loop buys is that $T$ is not built in: you choose it when the model runs, for each text, perhaps for each
+# word.
 
 # %% [markdown]
-# ## 3 The equations
+# ### 2.2 The equations
 #
 # A loop needs a way to tell its steps apart. $H^0$ are the embedded tokens, one row for each of $n$ positions. Step
 # $t = 1 \dots T$ adds a signal, then applies the one block:
@@ -155,8 +158,8 @@ def parameters(module):
 # $$P^t_{i,2j} = \sin\frac{i}{10000^{2j/d}} + \sin\frac{t}{10000^{2j/d}} \qquad
 # P^t_{i,2j+1} = \cos\frac{i}{10000^{2j/d}} + \cos\frac{t}{10000^{2j/d}}$$
 #
-# Sine and cosine of a pair have the *same* frequency. (Some slides print $(2j+1)/d$ for the Transformer's cosine; lesson
-# 05, section 3, shows what that breaks.)
+# Sine and cosine of a pair have the *same* frequency. (Some slides print $(2j+1)/d$ for the Transformer's cosine;
+# lesson 05, section 3, shows what that breaks.)
 
 # %% tags=["recorded"]
 def waves(position, d_model):
@@ -166,9 +169,9 @@ def waves(position, d_model):
 
 
 # %% [markdown]
-# ## 4 Build it: a loop
+# ## 3 Build it: a loop
 #
-# ### 4.1 The same block, again and again
+# ### 3.1 The same block, again and again
 #
 # We compare two bodies: a stack, and a loop that may add the two halves of the signal before each use of its block.
 # (`clock` is the half that tells the step.)
@@ -214,15 +217,15 @@ class Reader(nn.Module):
 
 
 # %% [markdown]
-# The lines are shuffled, so their positions mean nothing, and we leave `positions` off. With `clock=False` all steps are
-# the very same function: a loop of six steps computes what a stack of six equal blocks would, with a sixth of the
+# The lines are shuffled, so their positions mean nothing, and we leave `positions` off. With `clock=False` all steps
+# are the very same function: a loop of six steps computes what a stack of six equal blocks would, with a sixth of the
 # parameters.
 
 # %%
 print(f"stack {parameters(stack_of(6)):,}, loop {parameters(Loop(64, 6)):,} parameters")
 
 # %% [markdown]
-# ### 4.2 Train it
+# ### 3.2 Train it
 #
 # In training no chain is deeper than 5. In the test a chain may be as long as it likes, and we count depths up to 10.
 # The training loop is the usual one:
@@ -316,18 +319,18 @@ figures.right_by_depth(
 )
 
 # %% [markdown]
-# One block gets as far as depth 2. The thin stack has six blocks, and fails all the same. The wide stack does what it was
-# trained for nearly perfectly, and loses its way beyond. And so does the loop, with *one* block instead of six. (The gray
-# line is a guess among the authors that have listeners: fewer where a long chain has taken up the people.)
+# One block gets as far as depth 2. The thin stack has six blocks, and fails all the same. The wide stack does what it
+# was trained for nearly perfectly, and loses its way beyond. And so does the loop, with *one* block instead of six.
+# (The gray line is a guess among the authors that have listeners: fewer where a long chain has taken up the people.)
 #
 # How can one block be as good as six? Our explanation: the task asks for the *same* step each time, "replace my source
 # with my source's source", and a stack has to learn it anew in each block.
 #
-# ### 4.3 How far does a step reach?
+# ### 3.3 How far does a step reach?
 #
-# After the first step each line can know its source's source: depth 2. Now there are two ways to go on. *Slowly*: look up
-# one more line in each step. Or by *doubling*: ask the person you have just found. That person has also taken a step,
-# and knows someone two links further on.
+# After the first step each line can know its source's source: depth 2. Now there are two ways to go on. *Slowly*: look
+# up one more line in each step. Or by *doubling*: ask the person you have just found. That person has also taken a
+# step, and knows someone two links further on.
 #
 # | after step | 1 | 2 | 3 | 4 | 6 |
 # | --- | --- | --- | --- | --- | --- |
@@ -360,10 +363,11 @@ predicted("more-steps", "deep lines come right, and shallow ones go wrong")
 # lines, all right at six steps, go wrong: at ten steps a quarter of the authors no longer name themselves. Our
 # explanation: only the sixth state was read out, so nothing in training asked that an answer, once found, should stay.
 #
-# So no single number of steps serves every line. Each would have to know for itself.
+# Eight steps come nearest to serving every line: 97% right at depth 0, 81% at depth 10. But only the test could tell us
+# so, and every line pays for all eight. Better if each line knew for itself.
 
 # %% [markdown]
-# ## 5 When to stop: halting by hand
+# ## 4 When to stop: halting by hand
 #
 # When should a line stop? Graves (2016) gave recurrent nets **adaptive computation time**. Here it works for each
 # position:
@@ -424,15 +428,15 @@ print(p.grad)
 # %% [markdown]
 # −1 for every step before the last, 0 for all others. The cost tells the halting unit one thing: *raise the
 # probabilities of earlier steps*. $R$ sinks. At some point the sum crosses the threshold one step sooner: $N$ drops by
-# 1, $R$ jumps up by the probability of the step that is now the last, and all begins anew. The last step's own $p_N$ gets
-# no gradient, because only the *fact* that it crosses counts. And so Iago, who stops at once, learns nothing here at all:
-# his one weight is 1, whatever his $p_1$.
+# 1, $R$ jumps up by the probability of the step that is now the last, and all begins anew. The last step's own $p_N$
+# gets no gradient, because only the *fact* that it crosses counts. And so Iago, who stops at once, learns nothing here
+# at all: his one weight is 1, whatever his $p_1$.
 #
 # (The listing in the paper's appendix C blends instead, mean = $w\,H^t + (1 - w) \cdot$ mean, so early weights shrink
 # with each step. We take Graves's sum, as the paper's text has it.)
 
 # %% [markdown]
-# ## 6 A loop that halts
+# ## 5 A loop that halts
 #
 # A loop computes its probabilities step by step, so `halt` has no whole table to read. An account keeps the sums:
 
@@ -535,24 +539,31 @@ figures.beliefs(named, stories, taken=taken, title="Whom each line names, step b
 
 # %% [markdown]
 # In each row the name jumps back along the chain: two links after the first step, three or four after the second, and
-# then to the author, whose color stays. The bar marks where the line halts. Its state (pale) then stays as it is, and the
-# others go on reading it.
+# then to the author, whose color stays. The bar marks where the line halts. Its state (pale) then stays as it is, and
+# the others go on reading it.
 
 # %% [markdown]
-# ### 6.1 How many are right, and what makes the difference?
+# ### 5.1 How many are right, and what makes the difference?
 #
 # Does halting let the model reach further? Compare three recorded seeds:
 
 # %% jupyter={"source_hidden": true}
 compare("loop", "loop, ten steps", "wide stack", "halting")
+eight = values("loop", "same steps")[:, 7]  # (seed, depth): after the eighth step
+print(f"{'loop, run for eight':21} depths 0 to 5 {eight[:, :6].mean():4.0%};",
+      "6 to 10, each seed,", *(f"{each:.0%}" for each in eight[:, 6:].mean(dim=1)))
 figures.right_by_depth(
     {name: mean(name) for name in ("loop", "wide stack", "halting")}, recorded["guessing"],
     title="Trained to stop, it reaches furthest",
 )
 
 # %% [markdown]
-# The loop that halts reaches further than the others; ten steps in training do not do it for the plain loop, in the same
-# 250 batches. It is tempting to say why: a deep line simply goes on until it is done. Test that. Take the trained halting
+# In the figure, the loop that halts reaches further than the others. Its strongest rival is the last line above the
+# figure: the plain loop, trained with six steps and run for eight (section 3.3). It gets about 90% at depths 6 to 10,
+# with about twice as many steps, and loses a few shallow lines. Ten steps in *training* do not help the plain loop, in
+# the same 250 batches.
+#
+# It is tempting to say why: a deep line simply goes on until it is done. Test that. Take the trained halting
 # model, drop halting, and run its block the *same five steps for every line*.
 
 # %% jupyter={"source_hidden": true}
@@ -571,16 +582,16 @@ predicted("halting-dropped", "they are as good as with halting, or better", "Wha
 # the columns: after one step the block reaches depth 2, after two depth 4, after three most of depth 7. Its reach
 # nearly *doubles* with each step. The plain loop needs six steps for depth 7.
 #
-# Why? Our guess: the output is a mean of all states, so even early ones had to be right. Test it with a plain loop of six
-# steps, without halting or price, whose output is the mean of its states (recorded, three seeds). The table gives each
-# block the same three steps for every line, then the same six:
+# Why? Our guess: the output is a mean of all states, so even early ones had to be right. Test it with a plain loop of
+# six steps, without halting or price, whose output is the mean of its states (recorded, three seeds). The table gives
+# each block the same three steps for every line, then the same six:
 
 # %% jupyter={"source_hidden": true}
 three = ("loop", "mean of six steps", "halting")
 compare(*three)
 figures.depth_table(
     {f"{name}: {steps} steps for all": mean(name, "same steps")[steps - 1] for steps in (3, 6) for name in three},
-    title="Where each state counts, the reach doubles, with or without halting",
+    title="Where each state counts, the reach nearly doubles",
 )
 
 # %% [markdown]
@@ -589,7 +600,7 @@ figures.depth_table(
 # overthought: with six steps for all, the halting block loses nearly half of the lines at depth 0; with halting, none.
 
 # %% [markdown]
-# ### 6.2 The clock, and where the unit looks (second reading)
+# ### 5.2 The clock, and where the unit looks (second reading)
 #
 # *halting* has no clock, and its unit reads after the step. What if it reads before the step? The paper's form has a
 # clock as well, and learns more slowly, so it gets 400 batches instead of 250. Both are recorded:
@@ -609,13 +620,14 @@ figures.depth_table({name: mean(name) for name in forms},
 
 # %% [markdown]
 # The two models that read *before* the step take about four steps (3.6 to 4.2) whatever the depth. They are right to
-# about depth 8, and from depth 9 on no better than guessing: too few steps. If the unit reads *after* the step, deep
-# lines get two steps more than shallow ones. Our explanation: then it sees whether the state is done.
+# about depth 8, and from depth 9 on no better than guessing. If the unit reads *after* the step, deep lines get two
+# steps more than shallow ones. Our explanation: then it sees whether the state is done. (That the
+# others take only four steps cannot be all: with four for every line, the block of *halting* has 75% at depth 10.)
 
 # %% [markdown]
-# ## 7 Break it
+# ## 6 Break it
 #
-# ### 7.1 The wrong price for thinking
+# ### 6.1 The wrong price for thinking
 #
 # What if the price is wrong? Train the same model at a hundred times the price:
 
@@ -640,13 +652,13 @@ show_steps(*paid)
 # %% [markdown]
 # Free thinking changes little: about half a step more, and as many right answers. A price that is too *low* costs only
 # computation. A model that must pay 1 per step never learns what a second step is good for: it knows no more than the
-# single block of section 4.
+# single block of section 3.
 #
-# ### 7.2 No remainder
+# ### 6.2 No remainder
 #
 # Take the remainder out: the last step gets its own $p_N$. Then Juliet's weights sum to $0.1 + 0.3 + 0.7 = 1.1$ and
-# Portia's to 0.8, so the size of the output depends on how long a position has thought. And the price is $N$ alone, which
-# has no slope (section 5).
+# Portia's to 0.8, so the size of the output depends on how long a position has thought. And the price is $N$ alone,
+# which has no slope (section 4).
 
 
 # %% tags=["recorded"]
@@ -677,14 +689,14 @@ compare("no remainder")
 # output smaller.
 
 # %% [markdown]
-# ## 8 On a real text, and what it costs
+# ## 7 In practice
 #
-# ### 8.1 A reader of Shakespeare (second reading)
+# ### 7.1 A reader of Shakespeare (second reading)
 #
 # Rumors ask for steps. Does ordinary text? `data/rumors.py` has also trained a language model of characters (lesson 10)
-# with our loop instead of the stack: at most six steps, causal, with positions, on 300 batches of Shakespeare. It starts
-# at four steps. How many does it take on unseen text, at spaces, at line breaks, at the first letters of words, at later
-# ones? And does it take more where the next character is hard to guess?
+# with our loop instead of the stack: at most six steps, causal, with positions, on 300 batches of Shakespeare. It
+# starts at four steps. How many does it take on unseen text, at spaces, at line breaks, at the first letters of words,
+# at later ones? And does it take more where the next character is hard to guess?
 
 # %%
 reads = recorded["Shakespeare"]  # seed → what it found
@@ -695,16 +707,16 @@ for kind in ("space", "line break", "first letter", "later letter"):
 print("correlation   ", *(f" {run['correlation']:.2f}" for run in reads.values()))
 
 # %% [markdown]
-# Training has brought it from four steps down to two. With the first seed it takes more steps at spaces than at letters,
-# as Graves (2016) saw on Wikipedia. It is tempting to say "because after a space the next character is hard to guess".
-# But with the second seed the difference is 0.05 steps, with the third it points the other way, and over all characters
-# the correlation with the loss is close to zero. So the number of steps is no measure of difficulty here.
+# Training has brought it from four steps down to two. With the first seed it takes more steps at spaces than at
+# letters, as Graves (2016) saw on Wikipedia. It is tempting to say "because after a space the next character is hard to
+# guess". But with the second seed the difference is 0.05 steps, with the third it points the other way, and over all
+# characters the correlation with the loss is close to zero. So the number of steps is no measure of difficulty here.
 #
-# ### 8.2 What it costs
+# ### 7.2 What it costs
 #
-# Does halting save computation? In our loop (and in the paper's listing) the block computes halted
-# positions all the same, and throws the result away: a batch is one tensor. The loop ends when the *last* position of the
-# *last* text has halted. Count, for batches of different sizes:
+# Does halting save computation? In our loop (and in the paper's listing) the block computes halted positions all the
+# same, and throws the result away: a batch is one tensor. The loop ends when the *last* position of the *last* text has
+# halted. Count, for batches of different sizes:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(2)
@@ -723,11 +735,12 @@ for size in (1, 4, 16, 64, 256):
 # steps' intermediate values for the backward pass, as a stack does.
 
 # %% [markdown]
-# ## 9 The library, and what became of the idea
+# ### 7.3 The library, and what became of the idea
 #
-# The library's loop is called `Recurrence`; an encoder–decoder and a language model are made of it. Unless told otherwise
-# it takes the paper's side of our two choices; `halting_after=True` and `step_signals=False` make it ours. Give both the
-# same weights, with noise, because untrained ones hide errors (a norm that multiplies by 1 can be anywhere):
+# The library's loop is called `Recurrence`; an encoder–decoder and a language model are made of it. Unless told
+# otherwise it takes the paper's side of our two choices; `halting_after=True` and `step_signals=False` make it ours.
+# Give both the same weights, with noise, because untrained ones hide errors (a norm that multiplies by 1 can be
+# anywhere):
 
 # %%
 from txlib.layers import BlockConfig
@@ -763,9 +776,9 @@ show_source(Recurrence.forward)
 # Transformer of about equal size, without halting. On bAbI it took 2.3 steps on average where a question needs one
 # supporting fact, 3.1 where it needs two, 3.8 where it needs three.
 #
-# And here, as a translator? `benchmarks/translators.py` gave a loop of four steps and a stack of two blocks equally many
-# parameters, and the same two minutes of one core (Multi30k, German to English). BLEU, three seeds: 26.4 for the loop,
-# 33.4 for the stack, which took 648 training steps in the time of the loop's 273.
+# And here, as a translator? `benchmarks/translators.py` gave a loop of four steps and a stack of two blocks equally
+# many parameters, and the same two minutes of one core (Multi30k, German to English). BLEU, three seeds: 26.4 for the
+# loop, 33.4 for the stack, which took 648 training steps in the time of the loop's 273.
 #
 # Large models went another way: more parameters, one pass. Parts of the idea lived on.
 #
@@ -773,13 +786,13 @@ show_source(Recurrence.forward)
 # - **Looped Transformers** (Saunshi et al. 2025): on addition, chains of lookups and arithmetic, $k$ layers looped $L$
 #   times nearly match $kL$ different layers, and are far better than $k$; for *knowing* things, parameters still
 #   count.
-# - **Recurrent depth** (Geiping et al. 2025): a language model of 3.5 billion parameters with a loop in the middle, and a
-#   random number of steps in training. More steps at test time make it better, mostly at mathematics and code.
+# - **Recurrent depth** (Geiping et al. 2025): a language model of 3.5 billion parameters with a loop in the middle, and
+#   a random number of steps in training. More steps at test time make it better, mostly at mathematics and code.
 #
 # Today's *reasoning* models think longer in another way: they write more tokens, which you can read.
 
 # %% [markdown]
-# ## 10 Quiz
+# ## 8 Quiz
 #
 # Decide first, then open an answer.
 #
@@ -845,14 +858,15 @@ show_source(Recurrence.forward)
 # </details>
 #
 # %% [markdown]
-# ## 11 Summary
+# ## 9 Summary
 #
 # - One block, used $T$ times: a stack's operations with a block's parameters. $T$ is no longer part of the weights.
 # - $P^t_i$, added before each step, is a sine wave of the position plus one of the step.
 # - Adaptive computation: probabilities are added up to a threshold, the remainder makes the weights sum to 1, and
 #   $\tau (N + R)$ is the price; $N$ is what we mean, $R$ is what has a slope.
 # - On chains, a loop of six steps did what a stack of six blocks did. A loop trained to halt went far beyond both, and
-#   beyond the depth it was trained for. So did a loop without halting whose output is the mean of its states.
+#   beyond the depth it was trained for. So did a loop without halting whose output is the mean of its states. The plain
+#   loop nearly did, when run for two steps more than in training.
 # - Halting itself saved steps, and spared shallow lines those that would spoil them.
 # - A batch pays for its slowest position.
 #
