@@ -55,7 +55,7 @@ from txcourse.lesson import (
 # %% [markdown]
 # ### First try: compare the words as they are
 #
-# The simplest self-attention has nothing to learn: each word asks with its own vector $x_i$, and is found by the same
+# The simplest self-attention has nothing to learn: each word asks with its own vector $x_i$ and is found by the same
 # vector. The scores are $x_i \cdot x_j / \sqrt d$.
 #
 # On paper, with two numbers for each word, *how much of a noun* and *how much of a verb*: let *orcs* and *humans* be
@@ -90,7 +90,7 @@ plots.heads(
 #
 # **Every word finds itself.** $x_i \cdot x_i$ is the squared length, and among vectors of equal length no dot product
 # is larger. So each row puts nearly all its weight on its own word; only *the* shares it with its twin. Second comes
-# what *resembles* the word: for *orcs*, *humans*, though it needs *attacked*.
+# what *resembles* the word: for *orcs* that is *humans*, though what it needs is *attacked*.
 #
 # **Looking is mutual.** $x_i \cdot x_j = x_j \cdot x_i$: the score of *orcs* with *humans* is that of *humans* with
 # *orcs*. But a verb may need its subject more than the subject needs the verb.
@@ -170,7 +170,7 @@ prove_equal(plain[3], exchanged[3], what='What "attacked" hears in the two sente
 #
 # ### Measured: look left
 #
-# A task in which nothing can be guessed: six words, drawn at random from 20, sit in a ring. **Each must predict the
+# In our task nothing can be guessed: six words, drawn at random from 20, sit in a ring. **Each must predict the
 # word on its left**; the first one's left neighbor is the last. `offsets` lists the neighbors to predict, counted from
 # the word: −1 is left, 1 is right. `attend` is the part that we will swap out.
 
@@ -230,7 +230,7 @@ def one_projection(d_model):
 
 
 # %% [markdown]
-# The training loop is that of lesson 03. Section 7 will pass a schedule for the learning rate:
+# The training loop is lesson 03's. In section 7 it will also get a schedule for the learning rate:
 
 
 # %% tags=["recorded"]
@@ -322,11 +322,11 @@ one = both_neighbors(one_head, "one head")
 predicted("one-head", "know one side and guess the other")
 
 # %% [markdown]
-# Training spends nearly all of each row on one neighbor; section 4 shows it.
+# Training spends nearly all of each row on one neighbor; section 4 shows it for the first start.
 #
 # Could it not spend 0.7 on the left and 0.3 on the right, to mark which is which? The linear layer that reads the
 # mixture would then have to name the quieter of two words. Training found no such way. But a network with a hidden
-# layer might tell the two apart, and in a real block one follows (lesson 06). So the strongest rival is:
+# layer might tell the two apart, and in a real block one follows (lesson 06). So here is the strongest rival:
 
 # %% tags=["nbval-ignore-output"]
 def head_and_network(d_model):
@@ -357,8 +357,8 @@ figures.multihead(
 )
 
 # %% [markdown]
-# Nothing gets bigger: $h$ heads with $d_k = d_\text{model}/h$ columns each are together as wide as one head with all of
-# them. Six columns and two heads, on paper: the query $(1, 2, 3, 4, 5, 6)$ becomes $(1, 2, 3)$ for head 1 and
+# Nothing gets bigger: together, $h$ heads with $d_k = d_\text{model}/h$ columns each are as wide as one head with all
+# of them. Six columns and two heads, on paper: the query $(1, 2, 3, 4, 5, 6)$ becomes $(1, 2, 3)$ for head 1 and
 # $(4, 5, 6)$ for head 2. They meet keys of three numbers, and return three numbers each. As an equation (Vaswani et al.
 # 2017, section 3.2.2):
 #
@@ -370,7 +370,7 @@ figures.multihead(
 # the same $x$. A head's scores add up $d_k$ products, so they are divided by *its* $\sqrt{d_k}$, not by
 # $\sqrt{d_\text{model}}$.
 #
-# The equation word for word, with a loop over the heads ($h$ is called `heads` in the code):
+# Here is the equation, word for word, with a loop over the heads ($h$ is called `heads` in the code):
 
 
 # %%
@@ -395,7 +395,7 @@ worst = min(accuracy(model)[-1] for model in two)
 expect("Both neighbors, two heads, the worst start", worst, 0.95, 1.0)
 
 # %% [markdown]
-# Solved, from each start. The weights for one text, of section 3's only head and of these two:
+# It is solved, from each start. Here are the weights for one text, of section 3's only head and of these two:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 positions = [f"word {i}" for i in range(1, 7)]
@@ -469,7 +469,7 @@ figures.memory_tape(
 )
 
 # %% [markdown]
-# The wrong head 0 takes *the* and half of *orcs*, and treats them as six words of two numbers each. The rule: **divide
+# The wrong head 0 takes *the* and half of *orcs* and treats them as six words of two numbers each. The rule: **divide
 # an axis with `view`, swap axes with `transpose`, never swap with `view`.**
 #
 # **Step 3: attend**, in all heads of all sentences at once. **Step 4: join**, which is the split undone in the opposite
@@ -619,7 +619,7 @@ print(f"found {tuple(found.shape)}, weights {tuple(cross.weight.shape)}")
 print(f"attention spent on padding: {(cross.weight * ~mask).sum():.0f}")
 
 # %% [markdown]
-# To notice a missing mask, pad the German sentences further: nothing may change. (The mask must grow as well: `F.pad`
+# To catch a missing mask, pad the German sentences further: nothing should change. (The mask must grow as well: `F.pad`
 # fills with 0, here `False`.)
 
 # %%
@@ -761,8 +761,8 @@ def evaluate(model, german=german_rows_held_out):
 
 
 # %% [markdown]
-# We train four heads from three starts, and also test each on wrong German: every English sentence gets that of its
-# neighbor in the list.
+# We train four heads from three starts, and also test each on wrong German: every English sentence gets the German of
+# its neighbor in the list.
 
 # %% tags=["nbval-ignore-output"]
 four = [train_gap(partial(ManyHeads, heads=4), seed)
@@ -775,7 +775,7 @@ for model in four:
 expect("Gaps filled correctly", right, 0.35, 0.5)
 
 # %% [markdown]
-# About four gaps in ten are filled; without the right German, less than half of that.
+# About four gaps in ten are filled; with the wrong German, less than half of that.
 #
 # ### What do the heads look at?
 #
@@ -800,7 +800,7 @@ explore.heads(weight, rows=rows, columns=columns)
 # </details>
 #
 # One sentence can be lucky, so we count over all held-out sentences: how much of a head's weight goes to the
-# translation of the *hidden* word, which the query has not seen? From each start, the best and the last of the four
+# translation of the *hidden* word, which the query has not seen? From each start, the best and the worst of the four
 # heads:
 
 
@@ -823,33 +823,63 @@ print(f"even weights would give {(1 / lengths).mean():.0%}")
 
 # %% [markdown]
 # For *king*, *we* and *gold*, the best head of each start puts most of its weight on the translation of a word that the
-# query has not seen. *now* is harder. Are the last heads superfluous? Exercise 04 takes heads out of a layer; Michel
+# query has not seen. *now* is harder. Are the worst heads superfluous? Exercise 04 takes heads out of a layer; Michel
 # et al. (2019) did so in large models.
 #
 # ### Break it: how many heads?
 #
 # Same width, same parameters, same data; only $h$ changes. More heads are more ways to look, but they are narrower:
-# with 32, each query and key has 4 entries. Does the loss fall all the way to 32? And what do both shortcuts of
-# section 5 cost here? Guess, then look: `python data/many_heads.py 0 1 2` trained each of them with these cells. From
-# the least to the greatest of three starts:
+# with 32, each query and key has 4 entries. Which $h$ has the lowest loss? And what do both shortcuts of section 5 cost
+# here?
+#
+# If more heads win, is it because they look better? `Gap` reads its answer from what attention returns and from nothing
+# else, so all that the query knows of the two neighbors must pass through the weights as well. A fair comparison adds
+# the query to the answer, as each block of a Transformer does (lesson 06). Two controls come with it: with `ask=0` all
+# scores are 0, so the weights are even; with `german=0` there is nothing to find.
+
+
+# %% tags=["recorded"]
+class Added(ManyHeads):
+    def __init__(self, d_model, heads, ask=1, german=1):
+        super().__init__(d_model, heads)
+        self.ask, self.german = ask, german
+
+    def forward(self, x, memory, mask):  # (batch, n, d_model), (batch, m, d_model), …
+        found = super().forward(self.ask * x, self.german * memory, mask)
+        return x + found  # (batch, n, d_model)
+
+
+# %% [markdown]
+# Guess, then look: `python data/many_heads.py 0 1 2` trained each of them with these cells. Each line runs from the
+# lowest to the highest of three starts; the dot is their mean:
 
 # %% jupyter={"source_hidden": true}
 recorded = json.loads((DATA / "many_heads.json").read_text())
 losses = {name: list(starts.values()) for name, starts in recorded.items()}
+added = [name for name in losses if name.startswith("query added")]
 plots.ranges(
     {name: (min(three), sum(three) / 3, max(three)) for name, three in losses.items()},
+    groups={"attention alone": [name for name in losses if name not in added], "query added": added},
     xlabel="loss on new sentences (nats)",
-    title="More heads, a lower loss; mixed up, four are worse than one",
+    title="With the query added, one head is enough",
     alt="; ".join(f"{name}: " + ", ".join(f"{loss:.2f}" for loss in three) for name, three in losses.items()),
 )
 
 # %% [markdown]
-# More heads are better on average each time, and here the loss does not rise again. In the paper it did: Vaswani et al.
-# (table 3, rows A) measured a far larger model, in BLEU (lesson 09), where more is better. There 8 to 16 heads were
-# best; 1 head was 0.9 BLEU below them, and 32 were 0.4 below. In both cases, one head is too few.
+# Without the query, more heads are better on average each time. With it, the order turns around from each start: one
+# head is slightly better than four (2.81 and 2.83 on average), and 32 are worse (2.88). So it is not for looking that
+# the first four models need more heads. Our explanation is that more heads let more of the query through.
 #
-# And with both shortcuts? No error, no `nan`: just a model that is worse with four heads than the right one with a single
-# head. This is what many mistakes in attention look like.
+# The controls show how much looking gives, and how much the query. Even weights, which choose no word, have a loss of
+# 3.22 with the query, less than four heads without it (3.28). With no German at all it is 3.73. So looking helps, and
+# here one head is enough for it.
+#
+# That is no law. In Vaswani et al. (table 3, rows A), whose blocks also add the query, 8 to 16 heads were best in BLEU
+# (lesson 09), where more is better; 1 head was 0.9 below them, and 32 were 0.4 below. How many heads pay depends on the
+# task and on the rest of the network.
+#
+# And with both shortcuts? No error, no `nan`: just a model whose four heads are worse than one right head, and hardly
+# better than no German (3.65 and 3.73). This is what many mistakes in attention look like.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -909,7 +939,8 @@ plots.ranges(
 #
 # - In self-attention the words of a sentence look at each other. Queries and keys need a projection each: without them,
 #   looking is mutual, and each word finds itself.
-# - One head has one row of weights for each word. $h$ heads have $h$ rows, and what they find is added up by $W^O$.
+# - One head has one row of weights for each word. $h$ heads have $h$ rows, and what they find is added up by $W^O$. Two
+#   heads knew both neighbors; for the gaps, one head was enough once the query was added to the answer.
 # - Project, split, attend, join, project. Parameters and operations do not depend on $h$.
 # - `view` divides, `transpose` swaps. Mixed up, words get lost, or the future leaks in, without an error.
 # - In cross-attention, queries come from one sentence, keys and values from another; the padding mask is on the key
