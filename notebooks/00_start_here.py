@@ -34,8 +34,8 @@ explore.lookup(key, value, arrow(74.0), scale=4,
 
 # %% [markdown]
 # How much does a key's value count? The dot product of two arrows says how close they are; times 4, so that the
-# differences grow, it is the key's score. *Softmax* takes $e$ to the power of each score, and divides by their sum.
-# That gives each key its *weight*; all weights add up to 1. Here they are at 74 degrees:
+# differences grow, it is the key's score. *Softmax* takes $e$ to the power of each score and divides by the sum of
+# these powers. That gives each key its *weight*; all weights add up to 1. Here they are at 74 degrees:
 
 # %%
 score = 4 * key @ arrow(74.0)  # (key,)
@@ -73,8 +73,8 @@ translate("Die Orks haben die Menschen angegriffen!")
 
 # %% [markdown]
 # It was never told which words belong together. German puts the verb last, so the model jumps to the end for *have
-# attacked* and back for *the humans*. Put other sentences into the cell above. It knows spaceships, *Wo ist das
-# Raumschiff?*, better than taxes, *Ich zahle keine Steuern.* You build such a model in lessons 03 to 09.
+# attacked* and back for *the humans*. Try other sentences in the cell above. It knows more about spaceships (*Wo ist
+# das Raumschiff?*) than about taxes (*Ich zahle keine Steuern.*). You build such a model in lessons 03 to 09.
 
 # %% [markdown]
 # ## 3 Fix a mask
@@ -90,7 +90,7 @@ from txcourse.tour import show_mask
 
 def may_look(length):
     """True where a word, `query`, may look at a `key`: an earlier word, or itself,
-    since it has been written; only the next word must stay hidden."""
+    since it has been written; the words to come must stay hidden."""
     query = torch.arange(length)[:, None]  # (query, 1)
     key = torch.arange(length)[None, :]  # (1, key)
     return key >= query  # (query, key)
@@ -99,7 +99,7 @@ def may_look(length):
 show_mask(may_look(4), "I like green tea")
 
 # %% [markdown]
-# Every exercise has checks like the next one. Run it and read what it says. Then repair `may_look`, and run both cells
+# Every exercise has checks like the next one. Run it and read what it says. Then repair `may_look` and run both cells
 # again.
 
 # %% tags=["nbval-ignore-output"]
@@ -110,17 +110,18 @@ with check("first-mask") as show:
         show(may_look(length), f"{length} words")
 
 # %% [markdown]
-# A check doesn't just say *wrong*: it names a mistake that it recognizes. Nothing leaves your machine.
+# A check doesn't just say *wrong*: it names a mistake that it recognizes. Nothing that you write leaves your
+# machine.
 
 # %% [markdown]
 # ## 4 A loss that is too good to be true
 #
 # Does a slip in a mask matter? Two small models learn to guess the next character of Shakespeare's plays. They differ
 # only in their masks: in one, each character sees itself and everything before it; in the other, it also sees the next
-# one. Their *loss* says how surprised they are by the character that comes: 0 is certainty, and 4.1 is a blind guess
-# among all 63 characters.
+# one. Their *loss* says how surprised they are by the character that comes next: 0 is certainty, and 4.1 is a blind
+# guess among all 63 characters.
 #
-# Choose, then run on.
+# Choose an answer, then go on.
 
 # %% jupyter={"source_hidden": true}
 from txcourse.lesson import predict, predicted
@@ -147,8 +148,8 @@ plots.lines({name: (range(20, 201), torch.tensor(reader.losses).unfold(0, 20, 1)
             alt="Two training losses. The right model's falls to a little over 2, the leaky one's to about 0.06.")
 
 # %% [markdown]
-# Now let both write. Then there isn't a next character to peek at. A second loss measures just that: each model must
-# guess characters of an unseen play, and is shown only what comes before them.
+# Now let both write. This time there is no next character to peek at. A second loss measures just that: each
+# model guesses the characters of an unseen play and is shown only what comes before them.
 
 # %% tags=["nbval-ignore-output"]
 for name, reader in (("right", right), ("leaky", leaky)):
@@ -161,7 +162,7 @@ predicted("leak", "the leaky one has the lower loss, the right one writes better
 
 # %% [markdown]
 # In training, the leaky model *reads* the character that it should guess. When it writes, there is nothing to read, and
-# it does worse than a blind guess. No error message warns you. In this course you break every part like this, and learn
+# it does worse than a blind guess. No error message warns you. In this course you break every part like this and learn
 # to recognize the symptoms.
 
 # %% [markdown]
@@ -181,7 +182,7 @@ predicted("leak", "the leaky one has the lower loss, the right one writes better
 # <!-- end of tracks -->
 #
 # If you are undecided, begin with [lesson 03](03_attention.ipynb): it takes the orcs' sentence apart, word by word. If
-# you want everything in its order, begin with [lesson 01](01_text.ipynb).
+# you want everything in order, begin with [lesson 01](01_text.ipynb).
 
 # %% [markdown]
 # ## 6 Where you are
@@ -194,5 +195,5 @@ from txcourse.progress import progress
 progress()
 
 # %% [markdown]
-# [Help](../HELP.md) explains how exercises work, where your work is, what to do if something fails, and the
+# [Help](../HELP.md) explains how exercises work, where your work is saved, what to do if something fails, and the
 # [notation](../HELP.md#notation).

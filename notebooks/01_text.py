@@ -41,7 +41,7 @@ print(f"{len(number):,} words. King is number {number['king']}, "
       f"queen is number {number['queen']}.")
 
 # %% [markdown]
-# Here is a line from a play that is not among the twelve, *Julius Caesar*, and German for *the kings*:
+# Here is a line from a play that is not among the twelve, *Julius Caesar*, and the German for *the kings*:
 
 # %%
 for text in ("Beware the ides of March.", "Die Könige"):
@@ -72,10 +72,10 @@ plots.tokens(
 )
 
 # %% [markdown]
-# A sentence has few words, but new ones never end. It has many bytes, but only 256 different ones exist. Byte-pair
-# encoding is between the two. What is frequent gets a piece for itself. What is rare is put together from smaller
-# pieces, in the worst case from single bytes. A piece is called a **token**, its integer a **token id**, and
-# the list of all tokens the **vocabulary**.
+# A sentence has few words, but there is no end of new ones. It has many bytes, but only 256 different ones exist.
+# Byte-pair encoding lies between the two: what is frequent gets a piece of its own, and what is rare is put together
+# from smaller pieces, in the worst case from single bytes. A piece is called a **token**, its integer a **token id**,
+# and the list of all tokens the **vocabulary**.
 #
 # Then each id picks a row of a table. That row, a vector, is what the network reads.
 #
@@ -85,7 +85,7 @@ plots.tokens(
 # ## 2 Bytes, or words?
 #
 # We want few different integers. So what is text made of? Unicode gives each character a number, its *code point*,
-# which Python's `ord` returns. There are more than 150,000 of them, and each year brings new ones. In files they are
+# which Python's `ord` returns. There are more than 150,000 of them, and new ones keep coming. In files they are
 # written as bytes, numbers from 0 to 255, by a rule called UTF-8: one byte for an English letter, up to four for other
 # characters.
 
@@ -112,17 +112,17 @@ for name, text in {"German": german, "English": english, "emoji": "🙂🙂🙂"
     print(f"{name:8}{len(text):9,} characters, {ratio:.3f} bytes per character")
 
 # %% [markdown]
-# In both languages nearly every character is one byte. So why not simply take bytes as tokens?
+# In both languages nearly every character is one byte. So why not simply use bytes as tokens?
 #
 # **For:** 256 different tokens can write every text in every language, and nothing is unknown. **Against:** sequences
 # are long. Suppose a network reads 1,000 tokens. If they are words, it sees two pages; if they are bytes, a paragraph.
 # And, as lesson 03 shows, twice the tokens can mean four times the work.
-#
+
 # %% [markdown]
 # ### Words: a vocabulary without end
 #
 # Bytes lose nothing, but make long sequences. Words make short ones. How many words are there? We read Shakespeare and
-# both sides of the pairs, and count the different words seen so far. How many more does twice the text bring?
+# both sides of the pairs and count the different words seen so far. How many more does twice the text bring?
 
 
 # %%
@@ -213,8 +213,8 @@ def most_frequent(counts):
 print(most_frequent(count_pairs(tokens)))
 
 # %% [markdown]
-# **Join.** From left to right. A token that has just been joined cannot be joined again in this pass: in `aaa` only the
-# first two are.
+# **Join.** Go from left to right. A token that has just been joined cannot be joined again in this pass: in `aaa`, only
+# the first two are joined.
 
 
 # %%
@@ -256,8 +256,9 @@ plots.tokens(
 # crosses a cut. (Section 4 shows what that is good for.) Second, the same piece occurs many times, so we keep it once,
 # with its count.
 #
-# The pattern that cuts is that of GPT-2, a language model of 2019: whichever of its six parts fits first takes a piece.
-# In it, `\p{L}` is any letter, `\p{N}` any digit, and `\s` any white space. A space goes to the word that *follows* it.
+# The pattern that cuts is the one from GPT-2, a language model of 2019: the first of its six parts that matches takes
+# the piece. In it, `\p{L}` is any letter, `\p{N}` any digit, and `\s` any white space. A space goes with the word that
+# *follows* it.
 
 # %%
 PATTERN = "|".join([
@@ -296,8 +297,8 @@ def learn(pieces, count):
 
 
 # %% [markdown]
-# What does it find in *Hamlet*? Here are its first merges, and the longest tokens among 200. (It takes some seconds.
-# Section 4 makes it faster.)
+# What does it find in *Hamlet*? Here are its first merges, and the longest tokens among 200. (This takes a while;
+# section 4 makes it faster.)
 
 # %%
 import time
@@ -313,15 +314,15 @@ print("longest:", " ".join(sorted(learned, key=len)[-15:]))
 # First come frequent pairs of letters, then *the* and *you*; after 200 merges, *thou*, *shall* and names from the play.
 # In between are fragments on the way to a word, such as `UDIUS`: a piece is what is frequent, not a syllable.
 #
-# **Encode.** A new text goes the same way: bytes first, then merges in the order in which they were learned. The number
-# of a merge is its *rank*. As long as any pair of a piece has a rank, join the pair with the lowest. A token's id is
-# its position in a list: 256 bytes first, then the merges.
+# **Encode.** A new text gets the same treatment: bytes first, then merges in the order in which they were learned. The
+# number of a merge is its *rank*. As long as any pair in a piece has a rank, join the one with the lowest. A token's id
+# is its position in a list: 256 bytes first, then the merges.
 
 # %%
 rank = {pair: i for i, pair in enumerate(merges)}
 vocabulary = [bytes([byte]) for byte in range(256)]
 vocabulary += [left + right for left, right in merges]
-ids = {token: i for i, token in enumerate(vocabulary)}
+id_of = {token: i for i, token in enumerate(vocabulary)}
 
 
 def encode(text):
@@ -333,11 +334,11 @@ def encode(text):
             if not known:
                 break
             tokens = merge(tokens, min(known, key=rank.get))
-        encoded += [ids[token] for token in tokens]
+        encoded += [id_of[token] for token in tokens]
     return encoded
 
 # %% [markdown]
-# **Decode** in one line: put the bytes together, and read them.
+# **Decode.** One line is enough: put the bytes together and read them as text.
 
 
 # %%
@@ -357,7 +358,7 @@ for text in ("The king of Denmark", "Beware the ides.", "Die Könige? 🙂 語 \
 # %% [markdown]
 # ## 4 Open the library, and break it
 #
-# Our encoder works, but it is slow. `txlib` has the same thing, `BytePairEncoder`. Its `encode` cuts the text, and
+# Our encoder works, but it is slow. `txlib` has the same thing, `BytePairEncoder`. Its `encode` cuts the text and
 # calls `merge` for each piece. The source of `merge`, read from the installed library, is folded:
 
 # %% tags=["hide-output"] jupyter={"outputs_hidden": true}
@@ -370,8 +371,8 @@ show_source(library_merge)
 # The rule is the same: always the pair that was learned first. What is new is the bookkeeping. Ours looks through the
 # whole piece again after each merge. The library keeps the pairs in a *heap*, a list that always has the lowest rank in
 # front. In learning, our `learn` counts *all* pairs anew for each merge; `BytePairEncoder.train` remembers where each
-# pair occurs, and updates just the counts around those places. (Hugging Face's `tokenizers` does the same in Rust.)
-# Does it learn the same merges, and give the same ids? We ask with a whole play.
+# pair occurs and updates only the counts around those places. (Hugging Face's `tokenizers` does the same in Rust.)
+# Does it learn the same merges and give the same ids? We check on a whole play.
 
 # %% tags=["nbval-ignore-output"]
 start = time.perf_counter()
@@ -474,9 +475,9 @@ for word in ("lord", "what", "thou"):
 
 # %% [markdown]
 # Cut, *lord* is always the same token, with everything that has been counted for it. Uncut, `lord`, `my lord` and
-# `, my lord` are different tokens, and what follows a lord has to be learned anew for each. If that is the cause, more
-# text must help, and it does: with four times the text, and four times again, the gap shrinks from 0.23 bits to 0.18
-# and 0.12. GPT-2's authors also got many versions of common words without cutting, such as `dog.`, `dog!` and `dog?`.
+# `, my lord` are different tokens, and what follows a lord has to be learned anew for each. If that is the cause, more text
+# must help, and it does: with four times the text, and four times again, the gap shrinks from 0.23 bits to 0.18 and
+# 0.12. Without such cuts, GPT-2's authors also saw many versions of common words, such as `dog.`, `dog!` and `dog?`.
 
 # %% [markdown]
 # ## 5 Real data: the vocabulary of GPT-2
@@ -503,18 +504,18 @@ for text in ("Hello world", "king", " king", "King", "the king ", "1999", "2026"
 
 # %% [markdown]
 # - **The space belongs to the token.** `king` and `▁king` are two ids with nothing in common. So a text that ends with
-#   a space is hard for GPT-2 to continue: the space that should begin the next word is already used up. Capitals make
-#   other tokens again.
+#   a space is hard for GPT-2 to continue: the space that should begin the next word is already used up. With a capital
+#   letter it is yet another token.
 # - **Numbers** are cut as they happened to occur on the web: 1999 is one token, 2026 is two, 12345 is 123 and 45.
-# - **Nothing is lost:** the emoji becomes two tokens, neither of which is a character. (`�` stands for bytes that are
-#   none.)
+# - **Nothing is lost:** the emoji becomes two tokens, neither of which is a character. (`�` stands for bytes
+#   that do not form one.)
 # - **Letters are out of sight.** *strawberry* is `st`, `raw`, `berry`, and after a space a single id. A model that is
 #   asked how many *r*s it has sees no letter at all.
 # - **Some tokens are hardly ever used.** `▁SolidGoldMagikarp`, a user's name, is one token. Section 6 says what happens
 #   to its row.
 #
 # And other languages? GPT-2's web pages were nearly all English. We count its tokens for the same sentences in German
-# and in English. As the control, we learn merges from both sides of the sentence pairs:
+# and in English. As a control, we learn merges from both sides of the sentence pairs:
 
 # %%
 both = BytePairEncoder.train([german, english], 4096)
@@ -541,8 +542,8 @@ print("the pieces of section 1:", again == byte_pairs)
 # the rows are learned, and those that are hardly ever used are hardly ever trained.
 #
 # We learn a vocabulary of 16,384 from the twelve plays. The first merges of the large vocabulary make the smaller ones.
-# How many tokens does the unseen play take? How much does each doubling save? And how many tokens are rare, so that the
-# plays have them less than ten times?
+# How many tokens does the unseen play take? How much does each doubling save? And how many tokens are rare, that is,
+# occur fewer than ten times in the plays?
 
 # %%
 large = BytePairEncoder.train([train], 16384)
@@ -611,8 +612,8 @@ prove_equal(by_product, by_lookup, what="One-hot times matrix and picking rows")
 print(len(input_ids.unique()), "different rows")
 
 # %% [markdown]
-# All those products with 0 can be left out. What remains is: **take the row with that number**. It is called an
-# *embedding*, and torch's `nn.Embedding` and the library's `TokenEmbedding` do just that.
+# All those products with 0 can be left out. What remains is: **take the row with that number**. The row is called the
+# token's *embedding*; torch's `nn.Embedding` and the library's `TokenEmbedding` look it up.
 
 # %%
 from txlib.layers import TokenEmbedding
@@ -624,7 +625,7 @@ prove_equal(by_lookup, layer(input_ids), what="Your rows and torch's nn.Embeddin
 prove_equal(by_lookup, embedding(input_ids), what="Your rows and the library's")
 
 # %% [markdown]
-# (Lesson 05 comes to `scaled`.) The rows start at random and are learned. The lookup sends a gradient only to the rows
+# (Lesson 05 explains `scaled`.) The rows start at random and are learned. The lookup sends a gradient only to the rows
 # that were looked up: here, to 14 of 456. So the row of a token that hardly ever occurs, such as `▁SolidGoldMagikarp`,
 # is hardly trained. (GPT-2 also uses the table for its output, which moves every row a little.)
 
@@ -709,8 +710,8 @@ u, s, _ = torch.svd_lowrank(ppmi, q=100, niter=4)  # (word, 100), (100,)
 vectors = u * s.sqrt()  # (word, 100)
 
 # %% [markdown]
-# To *see* them, we choose words of four kinds, and draw them in the plane that spreads their vectors most. Only nearness
-# has a meaning:
+# To *see* them, we choose words of four kinds and draw them in the plane that spreads their vectors most. Only the
+# distances mean anything:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 KINDS = {"numbers": "two three four five six ten", "directions": "north south east west",
@@ -903,7 +904,7 @@ plots.heads(
 # %% [markdown]
 # ## 9 Summary
 #
-# - Text is bytes; 256 of them write everything, but in long sequences. Words make short ones, but new ones never end.
+# - Text is bytes; 256 of them write everything, but in long sequences. Words make short ones, but new words never end.
 # - Byte-pair encoding joins frequent pairs, in a fixed order. Encoding repeats that order; decoding joins bytes.
 # - Cutting into pieces first lets a frequent word be one token, whatever is next to it. Without it there are fewer
 #   tokens, but they are harder to predict. A vocabulary is good for the texts it was learned from.
@@ -917,4 +918,4 @@ plots.heads(
 # Embedding as Implicit Matrix Factorization*, for section 7.
 #
 # **Do** the exercise [01_text](../exercises/exercise_01_text.ipynb). Then go on to
-# [02 Sequence to sequence](02_seq2seq.ipynb), where a network reads these vectors one after the other, and translates.
+# [02 Sequence to sequence](02_seq2seq.ipynb), where a network reads these vectors one after another and translates.

@@ -96,7 +96,7 @@ def read(cell, x):  # (batch, length, width)
 #
 # ### A test: how did the sentence begin?
 #
-# A translator reads the whole sentence and then begins with its first words. So the last state must still know them.
+# A translator reads the whole sentence and then begins with its first words. So its last state must still hold them.
 # Does it? We take German sentences that begin with one of the 16 most frequent first tokens. The net reads to the end,
 # and we ask its last state which token came first. (A token is a word or a piece of one; `▁` marks the start of a
 # word, as in lesson 01.)
@@ -213,7 +213,7 @@ print("first token known:", [f"{fraction_known(plain, *span):.0%}" for span in S
 # What gets through twenty steps, and what is lost? Take a state of one number, $h_t = \tanh(w\,h_{t-1})$. Near 0, where
 # tanh has a slope of 1, each step multiplies it by $w$. With $w = 0.5$, a millionth of $h_0$ is left after twenty.
 #
-# The same number counts backward: $w^{20}$ is the derivative of $h_{20}$ with respect to $h_0$, and multiplies the
+# The same factor acts backward: $w^{20}$ is the derivative of $h_{20}$ with respect to $h_0$, and multiplies the
 # gradient on its way from the loss to the first word. With $w < 1$ it **vanishes**, with $w > 1$ it **explodes**. Away
 # from 0 the slope is smaller, $1 - h_t^2$, so each step multiplies by $(1 - h_t^2)\,w$. Two steps by hand, then by
 # autograd:
@@ -391,7 +391,7 @@ for name, when in (("damped", "new"), ("boosted", "new"), ("Gated", "new"),
 # %% [markdown]
 # `damped` remembers, `boosted` does not. So the plain net forgot because the word fades on the way *forward*. But a net
 # can also *learn* to keep, and for that it needs the gradient. A new GRU lets 3 or 4 parts in 100,000 through; a
-# trained one, more than half. With its gradient `cut`, it knows one word in five, no more than by always naming the
+# trained one, more than half. With its gradient `cut`, it knows one word in five, no better than always naming the
 # most frequent one.
 
 # %% [markdown]
@@ -408,7 +408,7 @@ for name, when in (("damped", "new"), ("boosted", "new"), ("Gated", "new"),
 # source is $c$. Cho et al. hand it to every step, as here; Sutskever et al. only to the first.
 #
 # First with single numbers. Section 2's net ended with −0.72; that is $c$. Let each step write 1 if its state is
-# positive and else −1, and read it in the next step, with a weight of −2:
+# positive and −1 otherwise, and read it in the next step with a weight of −2:
 
 # %%
 c = s = torch.tensor(-0.72)
@@ -419,7 +419,7 @@ for t in (1, 2, 3):
     print(f"step {t}: s = tanh(0.5 · s − 2 · y + c) = {s:5.2f}, so write {y:2.0f}")
 
 # %% [markdown]
-# What one step writes changes the next. The whole translator, with words:
+# What one step writes changes the next. Here is the whole translator, with words:
 
 # %% jupyter={"source_hidden": true}
 figures.recurrent_translator(
@@ -432,7 +432,7 @@ figures.recurrent_translator(
 # %% [markdown]
 # The figure's encoder reads from the left, so $h_2$ knows nothing of what follows *Orks*. Ours also has a GRU that
 # reads from the right; each has half the width, and $h_i$ joins their two states at word $i$. Such an encoder is
-# **bidirectional**. Two states have then read everything, the last of each GRU; joined, they are our $c$.
+# **bidirectional**. Two states have then read everything: the last one of each GRU. Joined, they are our $c$.
 
 # %% tags=["recorded"]
 class Translator(nn.Module):
@@ -455,7 +455,7 @@ class Translator(nn.Module):
         return s, self.output(torch.cat([s, y, c], dim=-1))  # s_t, and the logits
 
 # %% [markdown]
-# `step` is the equation above. `decode` takes all steps, beginning with $s_0 = c$. In training, $y_{t-1}$ is the token
+# `step` is the equation above. `decode` runs all steps, beginning with $s_0 = c$. In training, $y_{t-1}$ is the token
 # that *should* be there, whatever the decoder would have written itself (**teacher forcing**; more in lesson 08). An
 # untrained model shows what goes in and what comes out, for two sentences of six tokens and their partners of five:
 
@@ -540,7 +540,7 @@ def letters_right(model, n):
 
 
 # %% [markdown]
-# How long may the row be before one vector of 64 numbers is not enough? Guess, then run it.
+# How long can the row get before one vector of 64 numbers is not enough? Guess, then run it.
 
 # %% tags=["nbval-ignore-output"]
 ROWS = [4, 8, 12, 16, 24]  # letters; no row of the training has 24
@@ -549,16 +549,16 @@ print("right letters:", {n: f"{letters_right(one_vector, n):.0%}" for n in ROWS}
 
 # %% [markdown]
 # In rows of four, nine letters in ten are right. Then it gets worse, although it was trained on rows of up to 16;
-# guessing gets one in 20. Is it because one vector has to hold all letters? Section 5 puts that to the test.
+# guessing gets one in 20. Would a wider vector or longer training help? Section 5 tries both.
 
 # %% [markdown]
 # ## 5 Look back
 #
-# You would not translate from memory, by one look at the whole sentence: for each word you write, you look back at the
-# part that you need now. Bahdanau, Cho and Bengio (2015) let the decoder do the same. The encoder has made a state for
-# each word, $h_1 \dots h_n$. Keep them all, and mix a new context for each step. Here are a decoder's state and three
-# encoder states of one number each. The score says how well each fits what is about to be written; its factors, 2, 1
-# and 1, are weights that training might find:
+# You would not translate from memory, after one look at the whole sentence: for each word you write, you look back at
+# the part that you need now. Bahdanau, Cho and Bengio (2015) let the decoder do the same. The encoder has made a state
+# for each word, $h_1 \dots h_n$. Keep them all, and mix a new context for each step. Here are a decoder's state and
+# three encoder states of one number each. The score says how well each fits what is about to be written; its factors,
+# 2, 1 and 1, are weights that training might find:
 
 # %%
 s = torch.tensor(-1.0)  # the decoder's state, which asks
@@ -643,7 +643,7 @@ predict("choose-where", "Which of these comes close to attention at 16 letters?"
         "the wider net", "the same weight for all states", "one vector, trained twice as long", "none of them")
 
 # %% [markdown]
-# Section 3's command recorded them, with three seeds. So many of 16 letters were right:
+# Section 3's command recorded them, with three seeds. This is the fraction of 16 letters that each got right:
 
 # %%
 runs = {name: [*seeds.values()] for name, seeds in recorded["reversal"].items()}
@@ -666,8 +666,9 @@ plots.lines(
 )
 
 # %% [markdown]
-# Of sixteen letters, no rival gets a third right, attention at least 95%. So what helps is to *choose*. Up to the
-# longest rows of the training, the gap grows with the length. At 24 letters all get worse.
+# Of sixteen letters, no rival gets a third right, attention at least 95%. (A much wider vector was not tried.) So what
+# helps is to *choose*. Up to the longest rows of the training, the gap grows with the length. At 24 letters all get
+# worse.
 #
 # Where does it look? Each state that asks, $s_0$ to $s_{m-1}$, has its row of weights:
 
@@ -715,7 +716,7 @@ for change in (equal, moved):
     hook.remove()
 
 # %% [markdown]
-# So it depends on where it looks. Moved by one position, the neighboring state is still of some use.
+# So where it looks matters. Moved by one position, the neighboring state is still of some use.
 
 # %% [markdown]
 # ## 6 Real sentences
@@ -844,7 +845,7 @@ figures.reach(
 # the middle are **convolutions**: each vector is computed from $k$ neighboring ones (drawn: its own position and the
 # two before it), at all positions at once; *dilated* ones leave gaps that grow from layer to layer.
 #
-# [Lesson 30, section 5](30_wall.ipynb) compares the operations of these nets, and measures what waiting costs.
+# [Lesson 30, section 5](30_wall.ipynb) compares the operations of these nets and measures what waiting costs.
 #
 # A GPU has thousands of cores, but within a sentence, a recurrence like ours **cannot be parallelized**. So let the
 # words look at each other by attention, as in the right panel, and leave out the recurrence. That is the Transformer,
@@ -915,8 +916,8 @@ figures.reach(
 # - A recurrent net reads a sequence of any length into a state of fixed width. Ours remembered the first word where its
 #   start let it through, or where gates learned to keep it, which takes a gradient from the end.
 # - An encoder and a decoder with one context vector learned to reverse four letters, and failed at sixteen. More
-#   parameters or steps hardly helped, nor did the mean of all states. It took attention, which chooses.
-# - Attention keeps all states, and mixes a context for each word that is written: score, softmax, average. It finds
+#   parameters or steps hardly helped there, nor did the mean of all states. It took attention, which chooses.
+# - Attention keeps all states and mixes a context for each word that is written: score, softmax, average. It finds
 #   alignments by itself. On real sentences it wins by ten BLEU points.
 # - Steps that wait for one another remain, $n$ of them. Convolutions wait only for their layers, attention for one.
 #

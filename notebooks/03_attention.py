@@ -64,7 +64,7 @@ for query in ("könig", "könige", "orks"):
 #
 # Both problems have the same cure. Let each key match *to a degree*, and answer with a mixture of all values, each
 # weighted by how well its key matches. That is **attention**. By the end of this lesson it will read sentence pairs
-# like those above and work out, without being told, which German word belongs to which English word.
+# like those above and work out, for many words and without being told, which German word belongs to which English one.
 
 # %% [markdown]
 # ## 2 The idea in one picture
@@ -363,13 +363,13 @@ def attention(q, k, v, mask=None, scale=None):
 # %% [markdown]
 # ## 6 See it work: learning a dictionary from sentence pairs
 #
-# We have all the parts, and can keep the promise of section 1. We have sentence pairs and nothing else: no alignment,
+# We have all the parts and can keep the promise of section 1. All we are given is sentence pairs: no alignment,
 # no dictionary. Give every English word a query vector, and every German word a key vector and a value vector, all
 # random. Can attention find out which words belong together?
 #
 # The trick is a guessing game. Take 32 pairs and mix them up. Given an English sentence, which of the 32 German ones is
 # its partner? Each English word looks itself up in a German sentence. What it finds is a mixture of values. If that
-# mixture is like the word's own *query* vector, the word counts as found, and the sentences probably belong together.
+# mixture resembles the word's own *query* vector, the word counts as found, and the sentences probably belong together.
 # *king* should be found in a sentence with *König*, and nowhere else. To win, each English word has to learn what to
 # look for, and each German word which queries to match and what to answer.
 #
@@ -638,8 +638,8 @@ predicted("no-scale", "the loss falls, but most of the dictionary is wrong")
 # %% [markdown]
 # One game could be luck. So `python data/soft_lookup.py 1 2 3` ran these cells from three starts. It also recorded how
 # hard the lookup was before and after the game: the weight that a word gives to its best key, averaged over 300
-# sentences and their partners. And since the unscaled game is late, the record holds scaled games that stop at 200
-# steps, at about the *same* loss.
+# sentences and their partners. And since the unscaled game lags behind, the record also holds scaled games that stop
+# at 200 steps, at about the *same* loss.
 
 # %%
 import json
@@ -655,11 +655,10 @@ for name, games in recorded.items():
               f"right; weight of the best key {before:.2f} → {after:.2f}")
 
 # %% [markdown]
-# The loss does fall, from every start, but only about one word in eight is right, instead of more than half. Delay does
-# not explain it. Stopped at a loss of about 1.6, the scaled games already know about twenty words; the unscaled ones,
-# at 1.4 to 1.6, know five. The unscaled games lower their loss without the dictionary. Why? Look at the weights.
-
-# %% [markdown]
+# The loss does fall, from every start, but only about one word in eight is right, instead of more than half. The lag
+# does not explain it. Stopped at a loss of about 1.6, the scaled games already know about twenty words; the unscaled
+# ones, at 1.4 to 1.6, know five. The unscaled games lower their loss without the dictionary. Why? Look at the weights.
+#
 # With the scale, the lookup begins soft and hardens *while it learns*. Without it, the lookup is hard before anything
 # has been learned: chance has given nearly nine tenths of each word's attention to one key. Our explanation: a hard
 # lookup returns only one value. It learns to be a good answer, whatever word it belongs to, and so confirms the choice
@@ -670,7 +669,7 @@ for name, games in recorded.items():
 # %% [markdown]
 # ## 7 The library, and what it costs
 #
-# You have written attention and seen it learn. Where is it ready-made, and what does it cost?
+# You have written attention and seen it learn. Where can you get it ready-made, and what does it cost?
 #
 # ### Open the library
 #
@@ -687,7 +686,7 @@ show_source(attention_weights, last=11)
 
 # %% [markdown]
 # The library's tensors have four axes: (batch, heads, length, head_dim). Heads come in lesson 04; until then there is
-# only one. Do both give the same numbers? We ask with a batch of three, a causal mask, and one sentence that is all
+# only one. Do both give the same numbers? We try a batch of three, with a causal mask and one sentence that is all
 # padding.
 
 # %%
@@ -803,7 +802,7 @@ for n in (128, 256, 512, 1024):
 # </details>
 # <details><summary>C. 13/√256 ≈ 0.81</summary>
 #
-# The width of the *values* has no part in the score. They are mixed only afterwards.
+# The width of the *values* has no part in the score. They are mixed only afterward.
 # </details>
 # <details><summary>D. 13/64 ≈ 0.20</summary>
 #
