@@ -59,7 +59,7 @@ def translate(german: str) -> Picture:
         rows=rows,
         columns=columns,
         size=0.42,
-        title="Most English words look for their German ones",
+        title="Most English words look at their German counterparts",
         xlabel="German, read",
         ylabel="English, being written",
         bar="weight",

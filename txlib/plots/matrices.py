@@ -57,7 +57,7 @@ def heatmap(
     with drawing():
         figure, (axes,) = panels(width=max(3.2, 1.6 + 0.7 * bool(bar) + size * width), height=1.3 + size * height)
         image = draw_cells(axes, matrix, numbers=numbers, diverging=diverging, span=span)
-        name_cells(axes, rows, columns, most_letters=10 if size >= 0.9 else 2)
+        name_cells(axes, rows, columns, most_letters=int(11 * size))
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(title)
         if bar:
@@ -95,7 +95,7 @@ def heads(
         figure, all_axes = panels(count, width=width, height=height, columns=across, sharey=True)
         for head, axes in enumerate(all_axes):
             image = draw_cells(axes, weights[head], numbers=numbers, limit=1.0)
-            name_cells(axes, rows, columns)
+            name_cells(axes, rows, columns, most_letters=int(11 * size))
             axes.set_title(names[head] if names else f"head {head}", fontweight="normal", fontsize=11)
             axes.set(xlabel=xlabel, ylabel="" if head % across else ylabel)
         headline(figure, title)

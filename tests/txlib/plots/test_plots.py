@@ -144,8 +144,9 @@ def test_a_heatmap_has_a_color_bar_that_says_what_it_measures_and_spans_what_it_
 
 
 def test_names_of_columns_stand_upright_only_where_cells_are_narrow():
-    for size, rotation in ((0.5, 90), (1.0, 0)):
-        picture = plots.heatmap(WEIGHTS, title="", alt="", columns=["post-norm,\nwarm-up", "none"], size=size)
+    long, short = ["post-norm,\nwarm-up", "none"], ["a", "⟨end⟩"]
+    for columns, size, rotation in ((long, 0.5, 90), (long, 1.0, 0), (short, 0.5, 0), (short, 0.4, 90)):
+        picture = plots.heatmap(WEIGHTS, title="", alt="", columns=columns, size=size)
         assert {label.get_rotation() for label in picture.axes[0].get_xticklabels()} == {rotation}
 
 
