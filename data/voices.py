@@ -4,8 +4,8 @@
 
 It takes about three CPU-minutes per seed. `recorded.py` does the work.
 
-"positions" compares kinds of positions, "keys" training in one key with training in all. "beyond" is what two models of
-seed 0 write in bars five to eight, after four bars of a chorale.
+"positions" compares kinds of positions, "keys" training on pieces as written with training on moved ones. "beyond" is
+what two models of seed 0 write in bars five to eight, after four bars of a chorale.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from txlib.music import Piece
 
 RUNS = Runs(__file__, "22_music")
 KINDS = ("relative", "rotary", "learned", "sinusoidal")
-KEYS = {"one key": False, "all keys": True}
+KEYS = {"as written": False, "moved at random": True}
 HEARD = ("learned", "relative")
 FARTHEST = 3  # semitones by which test pieces are moved
 

@@ -27,10 +27,11 @@ def run(names: dict, make: Callable, seed: int) -> dict:
 
 
 def record(seed: int) -> None:
-    """Record each way to let pixels meet."""
+    """Record each way to let pixels meet, and rivals that are told their places."""
     names = RUNS.lesson()
     networks = {name: partial(names["network"], mixer) for name, mixer in names["mixers"].items()}
-    for name, make in {**networks, "convolution + non-local": names["with_non_local"]}.items():
+    makers = {**networks, "convolution + non-local": names["with_non_local"], **names["told"]}
+    for name, make in makers.items():
         RUNS.record(partial(run, names, make, seed), "mixers", name, seed)
 
 

@@ -614,8 +614,9 @@ for name, said in {"28 × 28, 49 patches": small, "56 × 56, 196 patches": whole
     print(f"{name:21} {(said == test_y[:500]).float().mean():.1%}")
 
 # %% [markdown]
-# It works without a step of training, and loses three of ten correct answers: a patch of $4 \times 4$ now holds a
-# quarter of what it held, and the model has never seen such patches. The paper fine-tunes at the larger size.
+# It works without a step of training, and loses three of ten correct answers. Our explanation: a patch of
+# $4 \times 4$ now holds a quarter of what it held, and the model has never seen such patches. The paper fine-tunes at
+# the larger size.
 # `txlib train vision --data fashion` trains a larger model for as long as you like.
 #
 # ### 7.1 What it costs for a photograph

@@ -549,6 +549,8 @@ def spread(nats):  # per token, of each seed → per note: least, mean, greatest
 positions = recorded["positions"]
 per_note = {kind: spread([run["nats"] for run in runs.values()])
             for kind, runs in positions.items()}
+
+# %% jupyter={"source_hidden": true}
 predict("music-positions", "Which two kinds of positions will cost least?",
         "relative and rotary", "relative and learned", "learned and sinusoidal",
         "all about alike")
@@ -562,7 +564,7 @@ figures.position_costs(
     title="Distances cost less than positions, in every seed",
 )
 
-# %%
+# %% jupyter={"source_hidden": true}
 predicted("music-positions", "relative and rotary")
 
 # %% [markdown]
@@ -586,14 +588,16 @@ predicted("music-positions", "relative and rotary")
 
 # %% jupyter={"source_hidden": true}
 figures.by_shift(recorded["keys"], tokens_per_note,
-                 title="Trained in all keys: worse at home, better when moved")
+                 title="Training on moved pieces: worse at home, better when moved")
 
 # %% [markdown]
-# Trained in one key, a shift of one semitone costs more than half a nat per note. And look at *two* semitones: a third
-# of that. Two keys that are two semitones apart have five notes in common, three apart four, one apart only two. Our
-# reading: the model has learned which notes go together, and not that a key can be moved.
+# The chorales are in many keys, but in some far more often than in others. Trained on them as written, a shift of one
+# semitone costs more than half a nat per note. And look at *two* semitones: a third of that. Two keys that are two
+# semitones apart have five notes in common, three apart four, one apart only two. Our reading: the model has learned
+# which notes go together, and not that a key can be moved. (Another reading, which nothing here rules out: two
+# semitones lead from common keys to common ones, one semitone to rare ones.)
 #
-# Trained in all keys, it costs nearly a fifth of a nat more at home: the same 500 batches have to do for many times as
+# Trained on pieces moved at random, it costs nearly a fifth of a nat more at home: the same 500 batches have to do for many times as
 # many pieces. Moved, it costs a third of a nat less, in every seed, and hardly more than at home.
 
 # %% [markdown]
@@ -668,7 +672,7 @@ def habits(piece):  # how many chords are known, how many notes begin on a beat
 # %% [markdown]
 # We compare Bach's habits with the model's:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 def tell(name, familiar, on_beat):
     print(f"{name:16} {familiar:6.1%} of chords known, {on_beat:.0%} of notes on beats")
 
@@ -686,7 +690,7 @@ for temperature, line in {0.3: cold, 0.9: finished, 1.5: hot}.items():
 # It was trained on windows of four bars. What happens in bars five to eight of a longer one? First the loss by bar, of
 # the recorded runs.
 
-# %%
+# %% jupyter={"source_hidden": true}
 predict("music-beyond", "Which kinds will cost much more from bar five on?",
         "only learned", "learned and sinusoidal", "all but relative", "all four")
 
@@ -696,11 +700,11 @@ predict("music-beyond", "Which kinds will cost much more from bar five on?",
 # %% tags=["hide-output"] jupyter={"source_hidden": true, "outputs_hidden": true}
 figures.loss_by_bar(positions, trained=4, title="Positions end where training ended; distances go on")
 
-# %%
+# %% jupyter={"source_hidden": true}
 predicted("music-beyond", "learned and sinusoidal")
 
 # %% [markdown]
-# Up to bar 4 the kinds that know positions pay up to 0.1 nats per token more, from bar 5 on about 0.3. Rows of the
+# Up to bar 4 the kinds that know positions pay up to 0.1 nats per token more, from bar 5 on 0.2 to 0.3. Rows of the
 # learned table beyond the 256th have never been trained. Sinusoids have a row for every position, and do no better: the
 # model has never learned what those rows mean. Relative and rotary hardly notice, though from bar 5 on they meet
 # distances that never occurred in training. (With a window that hides these they gain 0.01 to 0.02 nats per token, and
@@ -712,7 +716,7 @@ predicted("music-beyond", "learned and sinusoidal")
 # Now hear it. `data/voices.py` has given four bars of a chorale to the models with learned and with relative
 # positions, and let each write bars five to eight, with all of it in view. Which of the two clips is which?
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 four_bars = encode(pieces.test[20])[:N]  # (256,)
 for name, kind in {"the first": "learned", "the second": "relative"}.items():
     written = torch.tensor([int(token) for token in recorded["beyond"][kind]["0"].split()])
@@ -933,8 +937,8 @@ listen(longer)
 # - Chorales repeat themselves after whole bars, most of all after 4, 6, 8 and 12: whole lines of the hymn.
 # - Nats per note can be compared between grids; nats per token cannot.
 # - **Skewing** drops the first $n$ numbers of a padded line: $i(n+1) + 1 + n - 1 - i + j = in + j + n$. It works for
-#   the last $n$ of $m$ queries, and so for blocks. It turns $n^2 d_k$ numbers into $n^2$, and what is stored about
-#   distances into $n\,d_k$.
+#   $n$ queries that are the last of $m$ keys, and so for blocks. It turns $n^2 d_k$ numbers into $n^2$, and what is
+#   stored about distances into $n\,d_k$.
 # - After the same training, distances (relative or rotary) cost less than positions (learned or sinusoidal), and keep
 #   what they know beyond the trained length, where positions fail at once.
 # - Rules are masks over the vocabulary. They bind one token at a time, and do not plan.

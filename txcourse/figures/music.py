@@ -10,7 +10,7 @@ from torch import Tensor
 from txcourse.figures.positions import rearranging
 from txlib.plots.charts import lines, ranges
 from txlib.plots.matrices import heatmap
-from txlib.plots.picture import Picture
+from txlib.plots.picture import PALETTE, Picture
 
 BAR = 16  # steps
 VOICES = 4
@@ -102,7 +102,7 @@ def by_shift(keys: Mapping[str, Mapping[str, Any]], tokens_per_note: float, *, t
     """
     shifts = [int(shift) for shift in next(iter(next(iter(keys.values())).values()))["by shift"]]
     runs = {
-        f"trained in {name}": [
+        f"trained on pieces\n{name}": [
             [run["by shift"][str(shift)] * tokens_per_note for shift in shifts] for run in seeds.values()
         ]
         for name, seeds in keys.items()
@@ -115,7 +115,8 @@ def by_shift(keys: Mapping[str, Mapping[str, Any]], tokens_per_note: float, *, t
         xlabel="test pieces moved up by so many semitones",
         ylabel="nats per note",
         alt="; ".join(
-            f"{name}: " + ", ".join(f"{nats:.2f} at {shift:+d}" for shift, nats in zip(shifts, along, strict=True))
+            f"{' '.join(name.split())}: "
+            + ", ".join(f"{nats:.2f} at {shift:+d}" for shift, nats in zip(shifts, along, strict=True))
             for name, along in means.items()
         )
         + " (means of three seeds).",
@@ -137,6 +138,7 @@ def loss_by_bar(kinds: Mapping[str, Mapping[str, Any]], trained: int, *, title: 
     picture = lines(
         {name: (bars, several) for name, several in runs.items()},
         marker="o",
+        colors={"relative": PALETTE[0], "rotary": PALETTE[5], "learned": PALETTE[1], "sinusoidal": PALETTE[4]},
         mark=("trained to here", trained + 0.5),
         title=title,
         xlabel="bar",

@@ -36,5 +36,5 @@ def test_each_seed_has_a_line():
     picture = figures.loss_by_bar({"rotary": runs}, 1, title="t")
     assert [list(line.get_ydata()) for line in picture.axes[0].lines[:2]] == [[1, 0.5], [2, 0.5]]
     assert "rotary: 1.50 in bar 1, 0.50 in bar 2" in picture.alt
-    shifted = figures.by_shift({"one key": {"0": {"by shift": {"-1": 1.0, "0": 0.5}}}}, 2.0, title="t")
+    shifted = figures.by_shift({"as written": {"0": {"by shift": {"-1": 1.0, "0": 0.5}}}}, 2.0, title="t")
     assert list(shifted.axes[0].lines[0].get_ydata()) == [2, 1]
