@@ -616,7 +616,7 @@ for name, answer in answers.items():
     print(f"{name:22} squared error on hidden pixels {error:.4f}")
 
 # %% [markdown]
-# The network's error is a fifth less than the mean picture's: what was seen says something about the rest. Copying a
+# The network's error is a quarter less than the mean picture's: what was seen says something about the rest. Copying a
 # neighbor is far worse: strokes are narrow. And the linear guess is clearly better than the network. As with the
 # digits' labels, 700 training steps do not make up for what the rival is given, here every pair of pixels. But the
 # linear guess answers for these 64 places and no others.
