@@ -64,8 +64,8 @@ for name, config in sizes.items():
 # %% [markdown]
 # ## 2 Where memory goes
 #
-# Sixteen bytes per parameter are there before a batch. What does a batch add? Take a linear layer with two weights, $y =
-# 3x_1 + 5x_2$, and the input $(2, 7)$. The gradient of the weights is the input, times the gradient of $y$. So the
+# Sixteen bytes per parameter are there before a batch. What does a batch add? Take a linear layer with two weights, $y
+# = 3x_1 + 5x_2$, and the input $(2, 7)$. The gradient of the weights is the input, times the gradient of $y$. So the
 # numbers 2 and 7 must **wait** in memory until the backward pass comes back to this layer. Such numbers are called
 # **activations**. Together:
 #
@@ -483,7 +483,7 @@ prove_equal(weights, their_weights, what="The weights after 30 steps")
 # %% [markdown]
 # It tumbles until no gradient overflows. After ten good steps it tries the double, overflows, and falls back.
 # **bfloat16 needs none of this**: its exponent has 8 bits, as that of float32, so what 32 bits can hold does not
-# vanish. That is why it has displaced float16 in training.
+# vanish. In training it has largely displaced float16.
 #
 # ### 3.5 What must stay in 32 bits
 #
@@ -509,8 +509,9 @@ for part in (1, 0.1, 0.01):
 # %% [markdown]
 # And the learning rate falls during training; in the end hardly any would move. So there is a **master copy** in 32
 # bits. Count for a GPU that holds weights and gradients in 16 bits: 2 + 2 bytes, 4 for the master copy, 8 for Adam.
-# Sixteen again (Rajbhandari et al. 2020, section 3.1). Mixed precision halves *activations* and saves time. What belongs
-# to the parameters stays.
+# Sixteen again (Rajbhandari et al. 2020, section 3.1). Mixed precision nearly halves *activations* and saves time. (The
+# inputs of both norms stay in 32 bits: $4 \cdot 2\,d + 2 \cdot 14\,d = 36\,d$ bytes per token and layer. The picture
+# takes half, $32\,d$.) What belongs to the parameters stays.
 
 # %% jupyter={"source_hidden": true}
 ways["16 bits (§ 3)"] = plan(**xl, tokens=16 * 1024, width=2)
@@ -716,10 +717,11 @@ else:
 # %% [markdown]
 # It is not eleven times as fast: the rest is arithmetic, a tanh above all (our explanation). Compiling itself
 # takes seconds, and a new shape may need them again: compile what runs a hundred thousand times. Matrix products gain
-# nothing; everything between them does. `TrainConfig(compile=True)` compiles the loss.
+# little; what is between them gains. `TrainConfig(compile=True)` compiles the loss.
 #
-# What all this is worth on a GPU, recorded with `python benchmarks/gpu.py train`: a step of GPT-2 small, 32 texts of
-# 1,024 tokens, in bfloat16, against the model of `transformers`, compiled as a whole.
+# How far this gets on a GPU, recorded with `python benchmarks/gpu.py train`: a step of GPT-2 small, 32 texts of 1,024
+# tokens, in bfloat16 and with compiled blocks, against the model of `transformers`, compiled as a whole. (Both have 16
+# bits and a compiler: the difference between the two is not what those are worth.)
 
 # %%
 recording = json.loads((DATA / "gpu_training.json").read_text())

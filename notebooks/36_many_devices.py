@@ -9,14 +9,14 @@
 # - say what travels in each, and who waits;
 # - turn traffic into seconds, and choose: which kind of parallelism when.
 #
-# **You need** lessons 06, 34 and 35. **It takes** about 60 minutes to read and try; all cells together run in about half
-# a minute on a laptop. No GPU is needed: two or three processes on your processor stand for as many.
+# **You need** lessons 06, 34 and 35. **It takes** about 60 minutes to read and try; all cells together run in about
+# half a minute on a laptop. No GPU is needed: two or three processes on your processor stand for as many.
 
 # %% [markdown]
 # ## 1 The problem: one device is too small and too slow
 #
 # Lesson 35 counted what a run holds: 16 bytes per parameter, and activations on top. To
-# train Llama 7B takes 108 GB before the first token, and no GPU of 80 GB holds that. GPT-3 took $3 \cdot 10^{23}$
+# train Llama 7B takes 108 GB before the first token, and no GPU of 80 GB holds that. GPT-3 took $3.15 \cdot 10^{23}$
 # operations. A GPU that does $4 \cdot 10^{14}$ per second would need 25 years. So the work is split over many devices,
 # and now something has to travel between them. There are five ways to cut:
 
@@ -305,7 +305,7 @@ figures.timetable(
 )
 
 # %% [markdown]
-# A slow wire can't hide: at 4 ms per layer it takes 18 ms, of which 10 are waiting. §7 asks when that happens.
+# A slow wire can't hide: at 4 ms per layer it takes 18 ms, of which 10 are waiting. Section 7 asks when that happens.
 #
 # ### 3.2 Open the library
 #
@@ -334,8 +334,8 @@ show_source(DistributedContext.shard_batch)
 # ## 4 Cut what belongs to the weights: sharding
 #
 # Each rank computes with its own texts now, but there is no more room than before: all ranks hold the same 16 bytes per
-# parameter, $w$ times the same thing. **ZeRO** (Rajbhandari et al. 2020) gives each rank a fraction of its own, in three
-# stages. In mixed precision (lesson 35), for 7 billion parameters on four ranks:
+# parameter, $w$ times the same thing. **ZeRO** (Rajbhandari et al. 2020) gives each rank a fraction of its own, in
+# three stages. In mixed precision (lesson 35), for 7 billion parameters on four ranks:
 
 
 # %%
@@ -424,10 +424,10 @@ for found in run_ranks(with_library, 2, gpt, batch, "fsdp"):
 #
 # We have sharded weights, but they are gathered before use: one whole layer and its activations must fit. What is
 # missing is a way to split the *products*, which also works with fewer texts than ranks. The feed-forward network is
-# $\text{gelu}(x W_1)\, W_2$. With numbers: $x = 2$, $W_1 = (1, 3)$, and $W_2$ the column $(10, 1)$; let the activation be
-# $x^2$. One rank: $2^2 \cdot 10 + 6^2 \cdot 1 = 76$. Two ranks: the first has the column 1 and the row 10, and finds 40;
-# the second finds 36; the sum is 76. **Tensor parallel** (Shoeybi et al. 2019, "Megatron-LM") does this with matrices:
-# each rank takes a part of $W_1$'s columns, then the same part of $W_2$'s rows.
+# $\text{gelu}(x W_1)\, W_2$. With numbers: $x = 2$, $W_1 = (1, 3)$, and $W_2$ the column $(10, 1)$; let the activation
+# be $x^2$. One rank: $2^2 \cdot 10 + 6^2 \cdot 1 = 76$. Two ranks: the first has the column 1 and the row 10, and finds
+# 40; the second finds 36; the sum is 76. **Tensor parallel** (Shoeybi et al. 2019, "Megatron-LM") does this with
+# matrices: each rank takes a part of $W_1$'s columns, then the same part of $W_2$'s rows.
 
 # %% jupyter={"source_hidden": true}
 figures.split_network(
@@ -752,6 +752,7 @@ figures.timetable(
 )
 
 # %% [markdown]
+# (Backward takes hardly longer than forward in this run. The formula does not mind, as long as all stages are alike.)
 # More micro-batches mean less waiting, but small pieces cost more: in 32 of them a stage computes for longer than it does
 # for the whole batch, so the step falls short of the formula. And all their activations wait for the backward pass. If
 # each goes back as soon as it can (**1F1B**, one forward, one backward), a stage holds those of at most $p$ micro-batches
@@ -808,7 +809,8 @@ for name, tokens in crossings.items():
 # What is below the computing time can hide behind it, if it may overlap. Data parallel and sharding may. Tensor parallel
 # may not: the next product needs the sum. So its time *adds*, and only NVLink makes that small. (Context parallel looks
 # slow, but it is for long texts. In one text of 131,072 tokens the scores, $12\,n\,d\,L$ operations per token, take five
-# times as long as the weights, so 4 seconds do hide.) Now change the number of tokens in a step:
+# times as long as the weights; a kernel that skips what is masked does half of that, 4.3 seconds. So the 4.1 over
+# InfiniBand just hide.) Now change the number of tokens in a step:
 
 # %% jupyter={"source_hidden": true}
 many = [2**k for k in range(10, 23)]
@@ -831,7 +833,7 @@ plots.lines(
 #
 # | You have … | take | because |
 # | --- | --- | --- |
-# | a model that fits on one device, with its optimizer | data parallel | least traffic, all of it hidden |
+# | a model that fits on one device, with its optimizer | data parallel | one sum per step, hidden if the batch is large enough |
 # | a model that doesn't fit, and batches that are large enough | sharding (FSDP) | the same code, half as much again to send |
 # | layers too wide for one device, or fewer texts than devices | tensor parallel, inside a machine | works at any batch; needs the fast link |
 # | texts too long for one device | context parallel | keys and values hide behind attention's $n^2$ |
