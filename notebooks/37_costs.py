@@ -8,7 +8,7 @@
 # - find the best size for a budget with lines of equal cost;
 # - fit a scaling law, test it fairly on runs that it has not seen, against rivals, and say how far it can be trusted.
 #
-# **You need** lessons 09, 10 and 35. **It takes** about 45 minutes to read and try; all cells together run in about a
+# **You need** lessons 09, 10 and 35. **It takes** about 50 minutes to read and try; all cells together run in about a
 # minute on a laptop.
 
 # %% [markdown]
@@ -55,9 +55,9 @@ print(operations, "operations")
 prove_equal(both[0], both[1], what="The loop and torch's counter")
 
 # %% [markdown]
-# So a weight matrix with $3 \cdot 4$ numbers takes $2 \cdot 12$ operations **per token** (here two rows). Backward needs
-# two such products: the gradient of the input, and that of the weights. Forward 2, backward 4, and for $N$ parameters
-# and $D$ tokens:
+# So a weight matrix with $3 \cdot 4$ numbers takes $2 \cdot 12$ operations **per token** (here two rows). Backward
+# needs two such products: the gradient of the input, and that of the weights. Forward 2, backward 4, and for $N$
+# parameters and $D$ tokens:
 #
 # $$C \approx 6 N D$$
 #
@@ -157,8 +157,8 @@ for name, hours, watts, printed in table:
 
 # %% [markdown]
 # Now for any other run. These are assumptions of November 2026, for an H100: peak $989 \cdot 10^{12}$ operations per
-# second (16 bits, matrices, data sheet), 40% used, 2.50 dollars per hour, 1,000 W with its part of the machine, PUE 1.2.
-# Put in your own.
+# second (16 bits, matrices, data sheet), 40% used, 2.50 dollars per hour, 1,000 W with its part of the machine, PUE
+# 1.2. Put in your own.
 
 
 # %%
@@ -224,7 +224,7 @@ def size(width):
 # %% [markdown]
 # How many steps does a budget pay for? Where they would be fewer than 60, or where the plays would have to be read more
 # than 2.4 times, there is no run. Runs of fewer than 100 steps are tried at two learning rates, because short
-# runs want a higher one:
+# runs may want a higher one:
 
 # %% tags=["recorded"]
 def steps_for(budget, width):
@@ -271,25 +271,25 @@ def climb(budget, width, rate, seed):
 
 
 # %% [markdown]
-# The smallest budget, $3 \cdot 10^{10}$ operations, spent in two ways: width 24 (15 thousand parameters, 316 steps), and
-# width 48 (59 thousand, 83 steps). Both cost the same. Which has the lower loss?
+# The smallest budget, $3 \cdot 10^{10}$ operations, spent in two ways: width 24 (15 thousand parameters, 316 steps),
+# and width 48 (59 thousand, 83 steps), each at its better learning rate. Both cost the same. Which has the lower loss?
 
 # %% jupyter={"source_hidden": true}
 predict("same-budget", "The same number of operations: which model is better?",
         "the larger one: it has room for more", "the smaller one: it has read more", "about equal: they cost the same")
 
 # %% tags=["nbval-ignore-output"]
-small, large = climb(3e10, 24, 0.05, 0), climb(3e10, 48, 0.05, 0)
+small, large = climb(3e10, 24, 0.05, 0), climb(3e10, 48, 0.08, 0)
 print(f"width 24: {small:.3f} nats, width 48: {large:.3f}")
-expect("What the right size is worth (nats)", large - small, 0.15, 0.35)
+expect("What the right size is worth (nats)", large - small, 0.1, 0.3)
 
 # %% jupyter={"source_hidden": true}
 predicted("same-budget", "the smaller one: it has read more", "At nine times the budget they are about equal.")
 
 # %% [markdown]
 # All other runs, three seeds each, were done beforehand (`python data/ladder.py 0 1 2` does them again, in about a
-# quarter of an hour of one core). Can the table be believed? Two of its entries are those two. Of two rates, the one with
-# the better mean counts:
+# quarter of an hour of one core). Can the table be believed? Two of its entries are those two. Of two rates, the one
+# with the better mean counts:
 
 # %% tags=["nbval-ignore-output"]
 def best_rate(by_rate):  # rate → seed → loss
@@ -297,7 +297,8 @@ def best_rate(by_rate):  # rate → seed → loss
 
 
 recorded = json.loads((DATA / "ladder.json").read_text())  # budget → width → rate
-there = [recorded["3.0e+10"][width]["0.05"]["0"] for width in ("24", "48")]
+there = [recorded["3.0e+10"][width][rate]["0"]
+         for width, rate in (("24", "0.05"), ("48", "0.08"))]
 print("recorded:", there)
 expect("The difference", abs(small - there[0]) + abs(large - there[1]), 0, 0.05)
 ladder = {float(budget): {size(int(width)): [*best_rate(by_rate).values()]
@@ -340,7 +341,7 @@ for budget, runs in ladder.items():
           f"{D / N:3.0f} per parameter")
 
 # %% jupyter={"source_hidden": true}
-def isoflops(curves, title, how):
+def isoflops(curves, title, how, best=best):
     lowest = "; ".join(f"{budget:.1e}: {N:,.0f}, {loss:.2f} nats" for budget, (N, loss) in best.items())
     names = {budget: f"${10 ** (math.log10(budget) % 1):.2g} \\cdot 10^{{{math.floor(math.log10(budget))}}}$ operations"
              for budget in points}
@@ -384,19 +385,19 @@ expect("a", sum(found) / 3, 0.3, 0.75)
 # mattered little. What mattered: the last layer's operations were not counted, the smallest models warmed up too long,
 # and the optimizer's settings were not tuned for each size.
 #
-# And ours? Look at the picture: the largest budget's lowest point is next to the smallest size that was run for it, so it
-# is hardly bracketed. The right ends are runs of about a hundred steps, which want a higher rate: there two were tried,
-# and compared on the very play whose loss the table reports. Trust differences between runs more than their level, and
-# take $a$ for a rough number.
+# And ours? Look at the picture: the largest budget's lowest point is next to the smallest size that was run for it, so
+# it is hardly bracketed. The right ends are short runs, of 83 to 166 steps, which may want a higher rate: two were
+# tried for the two smaller budgets only, and compared on the very play whose loss the table reports. Trust differences
+# between runs more than their level, and take $a$ for a rough number.
 
 # %% [markdown]
 # ## 6 A formula for all of it
 #
 # ### 6.1 Three summands
 #
-# So far we can say something only about budgets that have been spent. The large one has not. The
-# third way of Hoffmann et al. (2022, equation 2) is a formula with three summands: what no model can know, what this one
-# has no room for, what it has not read.
+# So far we can say something only about budgets that have been spent. The large one has not. The third way of Hoffmann
+# et al. (2022, equation 2) is a formula with three summands: what no model can know, what this one has no room for,
+# what it has not read.
 #
 # $$L(N, D) = E + \frac{A}{N^\alpha} + \frac{B}{D^\beta}$$
 #
@@ -418,8 +419,8 @@ def distance(theta, runs):  # runs: (run, 3), of N, D and loss
 
 # %% [markdown]
 # The five numbers are fitted to logarithms, so that a large loss does not count more. A *Huber* loss keeps single bad
-# runs from ruling everything. (Exponentials keep all five above zero.) If `floor` is given, $E$ stays there. (L-BFGS, the
-# paper's optimizer, suits a smooth function of five numbers.)
+# runs from ruling everything. (Exponentials keep all five above zero.) If `floor` is given, $E$ stays there. (L-BFGS,
+# the paper's optimizer, suits a smooth function of five numbers.)
 
 
 # %%
@@ -442,8 +443,8 @@ def fit(runs, floor=None, E=1.7, power=0.5):  # runs: (N, D, loss) each
 
 
 # %% [markdown]
-# From the formula, the best size for $C = 6ND$ grows as $C^{\beta / (\alpha + \beta)}$ (set the derivative to zero). So a
-# fit also says what $a$ is:
+# From the formula, the best size for $C = 6ND$ grows as $C^{\beta / (\alpha + \beta)}$ (set the derivative to zero). So
+# a fit also says what $a$ is:
 
 
 # %%
@@ -472,16 +473,24 @@ other = fit(runs_of(), E=1.2, power=0.8).exp().tolist()
 print("from another start:", [f"{value:.2f}" for value in other])
 
 # %% [markdown]
-# The fitted formula in section 5's picture:
+# The fitted formula in section 5's picture, with a star where *it* is lowest. For the largest budget that is to the
+# left of all runs:
 
 # %% jupyter={"source_hidden": true}
+def lowest_by_law(budget):
+    N = torch.logspace(3, 7, 4001, dtype=torch.double)
+    loss = law(theta, N, budget / 6 / N)
+    return N[loss.argmin()].item(), loss.min().item()
+
+
 def by_law(budget, runs):
-    N = torch.logspace(math.log10(min(runs)), math.log10(max(runs)), 41, dtype=torch.double)
+    first = min(*runs, lowest_by_law(budget)[0])
+    N = torch.logspace(math.log10(first), math.log10(max(runs)), 41, dtype=torch.double)
     return N.tolist(), law(theta, N, budget / 6 / N).tolist()
 
 
-isoflops({budget: by_law(budget, runs) for budget, runs in ladder.items()},
-         "One formula for all four budgets", "the formula with five numbers as a line through each")
+isoflops({budget: by_law(budget, runs) for budget, runs in ladder.items()}, "One formula for all four budgets",
+         "the formula with five numbers as a line through each", {budget: lowest_by_law(budget) for budget in ladder})
 
 # %% [markdown]
 # ### 6.2 Break it: how well do we know its numbers?
@@ -499,9 +508,23 @@ for without in ladder:
 
 # %% [markdown]
 # Anything from 1.5 to 1.75 fits within 0.004 nats of the best: a higher floor with steeper slopes looks the same from
-# here. $\beta$ goes from 0.35 to 0.60. The exponent $a$ moves much less, from 0.44 to 0.52, with any floor and without any
-# budget. The parabolas said 0.64. Our explanation: a parabola is drawn through four or five points that lie mostly on
-# one side of the lowest, and a loss that is not a parabola bends it; the formula uses all runs at once.
+# here. $\beta$ goes from 0.35 to 0.60. The exponent $a$ moves much less, from 0.44 to 0.52, with any floor and without
+# any budget. The parabolas said 0.64. Is that the method? Let the fitted formula be the truth, take its own losses at
+# the sizes that were run, and put parabolas through those:
+
+
+# %%
+def formula_losses(budget, runs):
+    return {N: [law(theta, N, budget / 6 / N).item()] for N in runs}
+
+
+ideal = [formula_losses(budget, runs) for budget, runs in ladder.items()]
+a = slope(ladder, [parabola(runs)[1][0] for runs in ideal])
+print(f"parabolas through the formula's own losses: a = {a:.2f}")
+
+# %% [markdown]
+# So parabolas find too much where 0.50 is true. (Our explanation: most points lie on one side of the lowest, and the
+# loss is not a parabola.) That is about 0.05 of the difference of 0.14; we have no explanation for the rest.
 #
 # ### 6.3 Predict a run that was not fitted
 #
@@ -525,15 +548,19 @@ for name, guess in guesses.items():
     print(f"{name:20} off by {wrong.mean():.3f} nats, {wrong.max():.3f} at most")
 lows = [best[budget][1] for budget in smaller]
 line = lows[-1] * (lows[-1] / lows[0]) ** 0.5  # two triplings give the factor of one
-print(f"best loss there {best[largest][1]:.3f}; by a straight line {line:.3f}")
+sizes = torch.logspace(3, 7, 4001, dtype=torch.double)
+ours = law(fit(runs_of(budgets=smaller)), sizes, largest / 6 / sizes).min()
+print(f"best loss there {best[largest][1]:.3f}; by the formula {ours:.3f}, "
+      f"by a straight line {line:.3f}")
 
 # %% jupyter={"source_hidden": true}
 predicted("next-budget", "about 0.01 to 0.03 nats", "About as much as seeds differ.")
 
 # %% [markdown]
-# Three times the budget can be predicted: the formula is off by 0.019 nats, without a floor by 0.034, and the claim that
-# nothing changes by 0.117. The straight line promises a best loss of 1.857, and 1.881 came: without a floor, one promises
-# too much. That is how large runs are planned: small ones are fitted, and the large one is trained once.
+# Three times the budget can be predicted: the formula is off by 0.019 nats, without a floor by 0.034, and the claim
+# that nothing changes by 0.117. For the *best* loss, 1.881, the formula promises 1.896 and the straight line, which has
+# no floor either, 1.857: there the formula wins by less. That is how large runs are planned: small ones are fitted, and
+# the large one is trained once.
 #
 # ### 6.4 How do ours compare?
 #
@@ -556,10 +583,10 @@ above = slope(ladder, [loss - E for loss in lowest])
 print(f"what is above the floor E = {E:.2f}: C^{above:.3f}")
 
 # %% [markdown]
-# And ours are letters, not tokens; models ten thousand times smaller; plays by one author, read up to 2.4 times; a
-# factor of 27 in operations where Hoffmann et al. have 500 and Kaplan et al. millions. What carries over is the *shape*:
-# each budget has its size, size and text must grow together, and a small fit predicts the next step up. That even the
-# experts' fit had to be done again shows how much care it takes.
+# And ours are letters, not tokens; models some twenty thousand times smaller; plays by one author, read up to 2.4
+# times; a factor of 27 in operations where Hoffmann et al. have 500 and Kaplan et al. millions. What carries over is
+# the *shape*: each budget has its size, size and text must grow together, and a small fit predicts the next step up.
+# That even the experts' fit had to be done again shows how much care it takes.
 
 # %% [markdown]
 # ## 7 Spend it differently: use, and text that runs out
@@ -589,16 +616,30 @@ for fraction in (1, 0.7, 0.5, 0.3):
     print(f"{fraction:4.0%} of the best size: {more:5.2f} times the budget")
 
 # %% [markdown]
-# A little smaller is almost free: 70% of the best size costs 7% more. Half costs 41% more, and halves the price of every
-# token that is written later. At 30% the bill is six times as high, because the loss is then limited by the size. So
-# models that many people use are trained past Chinchilla's 20 tokens per parameter: Llama 3's 8 billion parameters read
-# 15 trillion tokens, nearly 1,900 for each (Grattafiori et al. 2024).
+# A little smaller is almost free: 70% of the best size costs 7% more. Half costs 40% more, and halves the price of
+# every token that is written later. At 30% the bill is six times as high, since the loss is then limited by the size.
+# But section 6.2 could not pin down the floor. The last three once more (70%, 50%, 30%), with floors that fit about as
+# well:
+
+# %%
+for floor in (1.5, 1.6, 1.7, 1.75, None):  # None: the floor is fitted, as above
+    theta = fit(runs_of(), floor)
+    N = best_size(C)
+    loss = law(theta, N, C / 6 / N).item()
+    bills = [budget_for(loss, part * N) / C for part in (0.7, 0.5, 0.3)]
+    print(f"E = {theta.exp()[0]:.2f}: best size {N:6,.0f};",
+          *(f"{each:6.2f}" for each in bills))
+
+# %% [markdown]
+# The 7% can be trusted; half costs 30 to 63% more; and the last number says nothing: with a floor of 1.75 no budget
+# is enough. So models that many people use are trained past Chinchilla's 20 tokens per parameter: Llama 3's 8 billion
+# parameters read 15 trillion tokens, nearly 1,900 for each (Grattafiori et al. 2024).
 #
-# The second is **text that runs out**. Lesson 10 read 8,000 letters nineteen times: the larger model got better on them,
-# and worse on anything else. "Transformers overfit small data sets" is right for a *given* size. Up to about four rounds
-# through the same text are worth nearly as much as new text (Muennighoff et al. 2023), and after that, little. How large
-# today's largest models are, and what they have read, is mostly unpublished. Treat the numbers in circulation as
-# guesses.
+# The second is **text that runs out**. Lesson 10 read 8,000 letters nineteen times: the larger model got better on
+# them, and worse on anything else. "Transformers overfit small data sets" is right for a *given* size. Up to about four
+# rounds through the same text are worth nearly as much as new text (Muennighoff et al. 2023), and after that, little.
+# How large today's largest models are, and what they have read, is mostly unpublished. Treat the numbers in circulation
+# as guesses.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -668,8 +709,8 @@ for fraction in (1, 0.7, 0.5, 0.3):
 #   attention, as much as the weights at $n = 6d$.
 # - Cost is operations / (peak × utilization), times price or power. Each factor is an assumption: say it.
 # - For a budget there is a best size. It grows with about the root of the budget; size and text grow together.
-# - $L = E + A N^{-\alpha} + B D^{-\beta}$, fitted to small runs, predicts three times the budget. Its single numbers are
-#   known far less well than its predictions.
+# - $L = E + A N^{-\alpha} + B D^{-\beta}$, fitted to small runs, predicts three times the budget. Its single numbers
+#   are known far less well than its predictions.
 # - A model that will be used a lot should be smaller than the best, and read more.
 #
 # **Read** Kaplan et al. 2020, [arXiv:2001.08361](https://arxiv.org/abs/2001.08361), and Hoffmann et al. 2022,
