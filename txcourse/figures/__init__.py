@@ -32,6 +32,7 @@ from txcourse.figures.generation import (
     sources,
 )
 from txcourse.figures.inside import births, one_stream, planes
+from txcourse.figures.instructions import adapter, conversation
 from txcourse.figures.judging import drawn_answers
 from txcourse.figures.language import falling_losses, induction, loss_by_past, next_token, picked_rows, plane
 from txcourse.figures.layers import block, loss_landscapes, vectors
@@ -71,6 +72,7 @@ from txcourse.figures.wall import areas, clock, exponents, fractions_of_a_block,
 
 __all__ = [
     "Touch",
+    "adapter",
     "answers",
     "architectures",
     "areas",
@@ -101,6 +103,7 @@ __all__ = [
     "clock",
     "clusters",
     "cone",
+    "conversation",
     "costs",
     "cuts",
     "decoders",
