@@ -18,7 +18,7 @@ THINKING = {
     "two states, 2 tokens": {"every": 4},
     "four states, 4 tokens": {"every": 2},
     "all states, 8 tokens": {"every": 1},
-    "7 dots, 8 tokens": {"every": 1, "dots": True},
+    "7 dots, 8 tokens": {"every": 8, "dots": 7},
 }
 
 
@@ -54,7 +54,7 @@ def rules(names: dict[str, Any], model: torch.nn.Module) -> dict[str, list[float
 
 def thinks(names: dict[str, Any], options: dict[str, Any], seed: int) -> float:
     small = names["thinker"](seed=seed, **options)
-    return names["right_at_last"](small, options["every"], options.get("dots", False))
+    return names["right_at_last"](small, options["every"], options.get("dots", 0))
 
 
 if __name__ == "__main__":

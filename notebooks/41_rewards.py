@@ -369,7 +369,7 @@ show("imitation", "more imitation", "REINFORCE", "imitate own right answers")
 # ### 4.1 The group is the baseline
 #
 # Section 2 took the mean reward as a baseline. Which mean? Some prompts are harder than others, so each needs its own.
-# A group of answers to the same prompt gives it for nothing. On paper: the rewards 1, 0, 0, 0 of our four answers have
+# A group of answers to the same prompt gives it for free. On paper: the rewards 1, 0, 0, 0 of our four answers have
 # the mean ¼, so the **advantages** are ¾, −¼, −¼, −¼. Wrong answers are now pushed down. In a group that is all right
 # or all wrong, every advantage is 0: there is nothing to compare.
 #
@@ -771,7 +771,7 @@ prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 #
 # <details><summary>A. Train longer</summary>
 #
-# See section 5: it gets worse.
+# In section 5 it got worse in two runs of three.
 # </details>
 # <details><summary>B. Read the answers with the highest rewards, and look for what the checker doesn't see</summary>
 #

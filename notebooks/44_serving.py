@@ -5,7 +5,8 @@
 #
 # - say what a static batch wastes, draw it, and count what continuous batching gets back;
 # - keep the caches of many texts in pages, with a block table by hand and in code;
-# - write a server's loop: who enters, who reads how much, who is put back when memory runs out;
+# - write a server's loop: which text enters, how much it reads, and which one is put back when memory
+#   runs out;
 # - share the pages of equal beginnings, and say what breaks without reference counts;
 # - trade the time that one user waits against the number of users, with counts and with a clock.
 #
@@ -606,7 +607,9 @@ print("as alone:", written(served) == expected)
 # middle row has the room without the sharing, and needs as few steps: it is the room. It also reads each token once,
 # 1,954 in all, so sharing by itself saves 676 tokens, about a third.
 #
-# We forget a name as soon as its block is free. The library keeps it until the block is needed for something else, so
+# We name a block when it is taken. That is safe here, where each prompt is read in one step; if prompts are read in
+# pieces (section 6), a block may be shared only once it has been read. And we forget a name as soon as its block is
+# free. The library keeps it until the block is needed for something else, so
 # that a conversation's next turn finds the blocks of the last. It hashes with SHA-256: if two different beginnings had
 # the same name, one user would read the other's text. SGLang keeps a tree of beginnings instead of names
 # (*RadixAttention*, Zheng et al. 2024, section 3).
