@@ -46,9 +46,9 @@ print(f"{len(play):,} characters, {len(ids):,} tokens; GPT-2 reads 1,024 at a ti
 # time and memory do not depend on what it has learned. `fused=False` says that attention writes all of its scores out,
 # as the equation does. (Section 4 shows the other way.)
 #
-# We ask for the next token after the first $n$, and double $n$ again and again. To be safe, we estimate each next step at
-# six times the last, and stop where that exceeds five seconds, or the scores of one block a gigabyte. The time is the
-# processor's, on one thread, so that other programs hardly count.
+# We ask for the next token after the first $n$, and double $n$ again and again. To be safe, we estimate each next step
+# at six times the last, and stop where that exceeds five seconds, or the scores of one block a gigabyte. The time is
+# the processor's, on one thread, so that other programs hardly count.
 
 # %%
 torch.set_num_threads(1)
@@ -201,10 +201,10 @@ figures.areas(
 #
 # ### 3.2 The parts
 #
-# A product of an $a \times b$ with a $b \times c$ matrix takes $2abc$ operations, a multiplication and an addition each:
-# $2 \times 3$ times $3 \times 2$ makes four numbers from three products each, 24 operations. Here is a block from bare
-# torch, as in lessons 04 and 06, cut into three parts so that each can be counted alone. (Norms, residuals, biases and
-# masks are left out: they change no product.)
+# A product of an $a \times b$ with a $b \times c$ matrix takes $2abc$ operations, a multiplication and an addition
+# each: $2 \times 3$ times $3 \times 2$ makes four numbers from three products each, 24 operations. Here is a block from
+# bare torch, as in lessons 04 and 06, cut into three parts so that each can be counted alone. (Norms, residuals, biases
+# and masks are left out: they change no product.)
 
 # %%
 class Block(nn.Module):
@@ -488,7 +488,8 @@ expect("Slope of the fused kernel's time", slope, 1.6, 2.3)
 predicted("wall-fused", "four times", "Every pair still meets: 4n²d operations.")
 
 # %% [markdown]
-# It is faster by a factor, because the square no longer travels to memory and back, but it climbs with a slope of 2 all
+# It is faster by a factor. (Our explanation: the square no longer travels to memory and back. Written out, the last doubling
+# took about ten times as long here: the scores no longer fit into the caches.) But it climbs with a slope of 2 all
 # the same, and a factor of four would buy just one doubling. In short: with fused kernels, the *memory* of the
 # scores no longer limits the length of a text, and *time* still does.
 

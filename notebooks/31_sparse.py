@@ -105,8 +105,8 @@ for n in (1024, 4096):
               f"formula {formula:9,}, {formula / n**2:5.1%} of all")
 
 # %% [markdown]
-# All grow like $n$. With 4,096 positions and a window of 512, Longformer computes an eighth of the square; with 1,024 it
-# computes nearly half. **A sparse pattern is worth its trouble when $n$ is many times its width.**
+# All grow like $n$. With 4,096 positions and a window of 512, Longformer computes an eighth of the square; with 1,024
+# it computes nearly half. **A sparse pattern is worth its trouble when $n$ is many times its width.**
 
 # %% [markdown]
 # ### 2.2 Big Bird
@@ -678,8 +678,8 @@ for name, seeds in sinks.items():
 # With the last 12 words the plain model loses 0.03 to 0.10 nats. Keep the first word as well, and the loss is back, to within
 # 0.002 nats: so it was the first word that was missed. Newer models have other places to rest. **gpt-oss** gives each head a
 # learned score that joins the softmax without a key or a value (OpenAI 2025). An **output gate** multiplies what a head
-# says by a sigmoid of the token (Qiu et al. 2025). Here the gate cures most of it, and the learned sink does not: its
-# heads still rest on the first word. (Our explanation: nothing forbids them to. gpt-oss trains with windows, out
+# says by a sigmoid of the token (Qiu et al. 2025). Here the gate cures most of it, and the learned sink does not: with two of three
+# seeds it loses more than the plain model. Its heads still rest on the first word. (Our explanation: nothing forbids them to. gpt-oss trains with windows, out
 # of which the first token moves.)
 
 # %% [markdown]
@@ -920,8 +920,8 @@ expect("Seconds", seconds, 0, 60)
 # - A mask alone saves nothing. What saves is to gather live blocks; the cost is the number of *blocks* that are touched.
 # - One fact for all goes through a global token without loss. Sixty-four facts, each with its own question, did not.
 #   Make the askers global, or let each query choose its blocks.
-# - A trained head that has nothing to say may rest on the first token. Evict it, and the loss rises; an output gate is
-#   another place to rest.
+# - A trained head that has nothing to say may rest on the first token. Evict it, and the loss rises. With an output gate
+#   it hardly does.
 #
 # **Read** Beltagy et al. 2020, *Longformer*, [arXiv:2004.05150](https://arxiv.org/abs/2004.05150), section 3. Zaheer
 # et al. 2020, *Big Bird*, [arXiv:2007.14062](https://arxiv.org/abs/2007.14062), sections 2 and 3.4. Child et al.

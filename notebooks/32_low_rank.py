@@ -92,14 +92,14 @@ figures.four_products()
 #
 # ### 2.1 Singular values
 #
-# We have a matrix; what would it mean that few of its numbers matter? Two small ones:
-# $\begin{pmatrix} 0.5 & 0.5 \\ 0.5 & 0.5 \end{pmatrix}$ is one column times one row, $\begin{pmatrix} 1 \\ 1
-# \end{pmatrix} \begin{pmatrix} 0.5 & 0.5 \end{pmatrix}$: every query wants the same. $\begin{pmatrix} 0 & 1 \\ 1 & 0
-# \end{pmatrix}$ needs two such products: each query wants something else. Any matrix is a sum of products column ×
-# row, sorted by size: $P = \sigma_1 u_1 w_1^\top + \sigma_2 u_2 w_2^\top + \dots$ with
-# $\sigma_1 \ge \sigma_2 \ge \dots \ge 0$, the **singular values**: 1 and 0 for the first matrix, 1 and 1 for the second.
-# The first $k$ terms are the nearest matrix of rank $k$, in squared error (Eckart and Young 1936). With these $k$ columns
-# and rows, mixing the values would cost $2nkd$ multiplications instead of $n^2 d$.
+# We have a matrix; what would it mean that few of its numbers matter? Two small ones: $\begin{pmatrix} 0.5 & 0.5 \\ 0.5
+# & 0.5 \end{pmatrix}$ is one column times one row, $\begin{pmatrix} 1 \\ 1 \end{pmatrix} \begin{pmatrix} 0.5 & 0.5
+# \end{pmatrix}$: every query wants the same. $\begin{pmatrix} 0 & 1 \\ 1 & 0 \end{pmatrix}$ needs two such products:
+# each query wants something else. Any matrix is a sum of products column × row, sorted by size: $P = \sigma_1 u_1
+# w_1^\top + \sigma_2 u_2 w_2^\top + \dots$ with $\sigma_1 \ge \sigma_2 \ge \dots \ge 0$, the **singular values**: 1 and
+# 0 for the first matrix, 1 and 1 for the second. The first $k$ terms are the nearest matrix of rank $k$, in squared
+# error (Eckart and Young 1936). With these $k$ columns and rows, mixing the values would cost $2nkd$ multiplications
+# instead of $n^2 d$.
 #
 # Wang et al. (2020, § 3) made *Linformer* from the observation that the sum of the singular values is nearly all in the
 # first few. So: how many does one need for 90% of the sum?
@@ -134,9 +134,9 @@ display(figures.ranks_of_heads(rank))
 predicted("rank-heads", "few in the upper layers, many in the first", "Two of the first layer need more than random ones.")
 
 # %% [markdown]
-# In layers 3 and 4 the premise holds: 10 to 44 of 256 directions are enough. (Wang et al. found it in RoBERTa as well: in
-# higher layers the rank is lower.) But two heads of the first layer need about 200: more than random ones! Are they so
-# rich? Here is one of them, its first 16 tokens:
+# In layers 3 and 4 the premise holds: 10 to 44 of 256 directions are enough. (Wang et al. found it in RoBERTa as well:
+# in higher layers the rank is lower.) But two heads of the first layer need about 200: more than random ones! Are they
+# so rich? Here is one of them, its first 16 tokens:
 
 # %% jupyter={"source_hidden": true}
 names = [pieces.decode([token]).replace("\n", "⏎") for token in ids[0, :16].tolist()]
@@ -149,8 +149,8 @@ for head, offset in ((0, 1), (2, -1)):
 
 # %% [markdown]
 # It is the simplest head there is. Each token looks at the next one, and head 3 at the previous one. A shifted diagonal
-# matrix has a 1 in each row, in another column each time: all its singular values are 1, and no direction can be spared.
-# *Rank does not measure how complicated a pattern is.* It measures how many different things the queries want.
+# matrix has a 1 in each row, in another column each time: all its singular values are 1, and no direction can be
+# spared. *Rank does not measure how complicated a pattern is.* It measures how many different things the queries want.
 # Lesson 31's windows catch exactly these heads.
 #
 # ### 2.2 Does it stay so small when the text grows?
@@ -172,8 +172,8 @@ figures.ranks_by_length(lengths, torch.stack(by_length))
 
 # %% [markdown]
 # From 32 to 256 tokens, eight times as many, the first layer needs about seven times as many directions, the deeper
-# layers about five times. A rank that grows like $n$ to the power 0.8 makes attention cheaper than quadratic, and not
-# linear.
+# layers about five times. A rank that grows like $n$ to the power 0.8 or 0.9 makes attention cheaper than quadratic,
+# and not linear.
 #
 # ### 2.3 What a small k loses
 #
@@ -208,8 +208,8 @@ figures.errors_of_heads(lost, title="Eight directions are enough, except in the 
 
 # %% [markdown]
 # In layers 2 to 4, eight directions come within 18% for all heads but one: far fewer than 90% of the sum asked for. (An
-# error adds up *squares* of singular values, in which small ones hardly count.) In layer 1, 64 of 256 leave three of the
-# four heads more than half wrong.
+# error adds up *squares* of singular values, in which small ones hardly count.) In layer 1, 64 of 256 leave three of
+# the four heads more than half wrong.
 #
 # So Linformer's premise is true for most heads of this encoder, and false for most of its first layer. And there is a
 # catch: the best $k$ directions come from a decomposition of $P$, which first
@@ -219,9 +219,10 @@ figures.errors_of_heads(lost, title="Eight directions are enough, except in the 
 #
 # ### 3.1 Mix keys before any query sees them
 #
-# What is missing is a way to the few directions that does not go through $P$. On paper: four keys 1, 3, 5, 7 become two,
-# the means 2 and 6, if we multiply by the matrix $E = \begin{pmatrix} ½ & ½ & 0 & 0 \\ 0 & 0 & ½ & ½ \end{pmatrix}$. Linformer (Wang et al. 2020, §4) learns such recipes, once,
-# for all texts. Two matrices $E_i, F_i$ of shape $k \times n$ mix the $n$ keys and the $n$ values of head $i$:
+# What is missing is a way to the few directions that does not go through $P$. On paper: four keys 1, 3, 5, 7 become
+# two, the means 2 and 6, if we multiply by the matrix $E = \begin{pmatrix} ½ & ½ & 0 & 0 \\ 0 & 0 & ½ & ½
+# \end{pmatrix}$. Linformer (Wang et al. 2020, §4) learns such recipes, once, for all texts. Two matrices $E_i, F_i$ of
+# shape $k \times n$ mix the $n$ keys and the $n$ values of head $i$:
 #
 # $$\text{head}_i = \underbrace{\text{softmax}\Big(\frac{Q W_i^Q\,(E_i K W_i^K)^\top}{\sqrt{d}}\Big)}_{\bar P:\ n \times k}
 # \cdot \underbrace{F_i V W_i^V}_{k \times d}$$
@@ -301,9 +302,9 @@ for name, compute, E in (("no mask, means", linformer, means(32)),
 # \text{softmax}(\tilde q k^\top)$$
 #
 # Read it from the right: each landmark collects what it finds in the text, each token collects from the landmarks, and
-# the inverse in the middle takes out what was counted twice. ($^+$ is the pseudo-inverse, which exists even where an inverse
-# doesn't.) For a number $a$, $1/a$ is what $z \leftarrow z\,(2 - a z)$ converges to: with $a = 4$, from $z = 0.1$:
-# 0.16, 0.218, 0.246, … 0.25. The paper uses such a rule for matrices, products only, six rounds:
+# the inverse in the middle takes out what was counted twice. ($^+$ is the pseudo-inverse, which exists even where an
+# inverse doesn't.) For a number $a$, $1/a$ is what $z \leftarrow z\,(2 - a z)$ converges to: with $a = 4$, from $z =
+# 0.1$: 0.16, 0.218, 0.246, … 0.25. The paper uses such a rule for matrices, products only, six rounds:
 
 # %%
 def inverse(A, rounds=6):  # (…, m, m): Xiong et al., eq. 11, of third order
@@ -340,9 +341,9 @@ figures.errors_of_heads(wrong, title="Landmarks fail in the first layer, and an 
 
 # %% [markdown]
 # Nothing was trained, and yet eight landmarks are only 24 to 31% off in layer 3. More of them help little. The exact
-# inverse is worse: where the core has singular values near zero, it makes them huge; six rounds stop before that. The
-# neighbor heads of the first layer are lost, as section 2 says they must be. Landmarks are means of whole segments,
-# future included, so Nyström isn't causal either.
+# inverse is worse. Our explanation: where the core has singular values near zero, it makes them huge; six rounds stop
+# before that. The neighbor heads of the first layer are lost, as section 2 says they must be. Landmarks are means of
+# whole segments, future included, so Nyström isn't causal either.
 #
 # ## 4 Kernels: attention without a softmax
 #
@@ -400,8 +401,9 @@ for name, outs in (("elu + 1", [linear_attention(*qkv) for qkv in recorded]),
     print(f"{name:18}: error {wrong.min():.2f} to {wrong.max():.2f}")
 
 # %% [markdown]
-# It is *not* an approximation of softmax attention: it is about as wrong as the plain mean. $e^x$ turns a gap of 5 between scores into a factor of 150. With $\text{elu} + 1$ a single key
-# hardly ever takes nearly everything. A model can learn to live with this, but it has to learn it.
+# It is *not* an approximation of softmax attention: it is about as wrong as the plain mean. $e^x$ turns a gap of 5
+# between scores into a factor of 150. With $\text{elu} + 1$ a single key hardly ever takes nearly everything. A model
+# can learn to live with this, but it has to learn it.
 #
 # ### 4.2 Causal: keep two sums
 #
@@ -434,11 +436,11 @@ prove_equal(recurrent(*head), masked(*head), what="One token at a time and a mas
 # | recurrent net (lesson 02) | a vector $h$ | $h_t = g(W h_{t-1} + U x_t + b)$ |
 # | linear attention | a matrix $S$ (and a vector $z$) | $S_t = S_{t-1} + \phi(k_t)\, v_t^\top$ |
 #
-# **A Transformer without the softmax is a recurrent net**, with a matrix for its state. Attention was invented because one
-# vector was too little to remember a sentence by (lesson 02). Now we are back at a state of fixed size, which costs the
-# same at every step. Two things are different. The state has $m \times d$ numbers, not $d$. And the step has no $g$ and no
-# $W$: it only adds, so no step has to wait for the one before. (Libraries go by chunks: pairs of a chunk by the mask, all
-# before it by the state.)
+# **A Transformer without the softmax is a recurrent net**, with a matrix for its state. Attention was invented because
+# one vector was too little to remember a sentence by (lesson 02). Now we are back at a state of fixed size, which costs
+# the same at every step. Two things are different. The state has $m \times d$ numbers, not $d$. And the step has no $g$
+# and no $W$: it only adds, so no step has to wait for the one before. (Libraries go by chunks: pairs of a chunk by the
+# mask, all before it by the state.)
 #
 # ### 4.4 A gate
 #
@@ -474,8 +476,8 @@ prove_equal(*(x / 10 for x in both), what="Mask and recurrence")
 #
 # ### 5.1 Random features
 #
-# $\text{elu} + 1$ is another mechanism. Is there a $\phi$ whose products *are* $e^{q \cdot k}$? With finitely many features,
-# no. On average, yes. Draw $w$ from a normal distribution, and take
+# $\text{elu} + 1$ is another mechanism. Is there a $\phi$ whose products *are* $e^{q \cdot k}$? With finitely many
+# features, no. On average, yes. Draw $w$ from a normal distribution, and take
 #
 # $$\phi_w(x) = e^{\,w \cdot x - |x|^2 / 2} \qquad
 # \mathbb{E}_w\big[\phi_w(q)\,\phi_w(k)\big] = e^{-(|q|^2 + |k|^2)/2}\;\mathbb{E}_w\big[e^{\,w \cdot (q + k)}\big]
@@ -806,7 +808,7 @@ predicted("rank-feast", "linear attention whose features compete", "Keys with fe
 #
 # Linformer and compression fail already with eight. Where names are at random positions, no fixed recipe over
 # *positions* can help. (Compression begins at a quarter: what you get if you find the right window, and then guess which
-# of its four rooms is meant.) No task is harder for them; but the argument stays: a state of fixed size holds a limited
+# of its four rooms is meant.) This task is hard for them by design; but the argument stays: a state of fixed size holds a limited
 # number of things, and a cache holds all.
 #
 # ### 7.3 The library, and why most models still use dense attention

@@ -174,7 +174,7 @@ figures.state_steps(
 
 # %% [markdown]
 # The answer, floor 4, door 5, is a room that no one was ever given. A sum **overwrites nothing and forgets nothing**.
-# (Softmax alone doesn't either: two equal keys get equal weights, and out comes the mean of both rooms, $(2, 2.5)$.
+# (Softmax alone doesn't either: two equal keys get equal weights, and, if it is sharp, out comes the mean of both rooms, $(2, 2.5)$.
 # It needs positions to prefer the later one. But its cache still holds both, and the state doesn't.)
 
 # %% [markdown]
@@ -579,7 +579,7 @@ table = {name: {skill: [100 * x for x in seeds.values()] for skill, seeds in row
          for name, row in recorded["race"].items()}
 plots.heatmap(
     torch.tensor([[sum(row[skill]) / 3 for row in table.values()] for skill in ("recall", "overwriting")]).round(),
-    title="In the race, softmax seems to remember less than a state", rows=["recall", "overwriting"], columns=list(table),
+    title="In the race, softmax only guesses, and DeltaNet recalls", rows=["recall", "overwriting"], columns=list(table),
     xlabel="right answers (%), mean of three seeds", ylabel="", size=0.6, span=(0, 100), bar=False,
     alt="Right answers in percent, mean of three seeds, for thirteen mixers. " + "; ".join(
         f"{name}: " + ", ".join(f"{skill} {sum(seeds) / len(seeds):.0f}" for skill, seeds in row.items())
@@ -789,9 +789,9 @@ for name, seeds in recorded["overwriting"].items():
 
 # %% [markdown]
 # The sum stays behind, as it does by hand. The gate comes near the delta rule: among only twelve writes, what is old is
-# mostly outdated, and a trained gate depends on the token (our explanation). And softmax is perfect. It has positions, so
-# it can prefer the later of two equal keys, and it has kept both. On these tasks a good state reaches the cache, and does
-# not pass it. (Eight and twelve pairs fit into these states. Section 3.5 says what comes beyond.)
+# mostly outdated, and a trained gate depends on the token (our explanation). And softmax is perfect. It has positions,
+# so it can prefer the later of two equal keys, and it has kept both. On these tasks a good state reaches the cache, and
+# does not pass it. (Eight and twelve pairs fit into these states. Section 3.5 says what comes beyond.)
 #
 # ### 6.4 Hybrids
 #
@@ -819,10 +819,10 @@ for name in ("softmax", "window", "linear", "delta", "gated delta", "mamba2", "h
     print(f"{name:12}", " ".join(f"{nats:.2f}" for nats in seeds))
 
 # %% [markdown]
-# A window of eight characters, Mamba-2 and the hybrid are ahead, the sum is last, and gates help: gated delta is ahead
-# of delta in each seed (that layer also has an output gate). In 64
-# characters there is hardly anything to look up. What helps after half a minute is to see the last few characters,
-# which a window, a convolution and a fading state all do (our explanation).
+# A window of eight characters, Mamba-2 and the hybrid are ahead, the sum ("linear") is last, and gates seem to help:
+# gated delta is ahead of delta in each seed (that layer also has an output gate). In 64 characters there is hardly
+# anything to look up. What helps after half a minute is to see the last few characters, which a window, a convolution
+# and a fading state all do (our explanation).
 
 # %% [markdown]
 # ## 7 Open the library
@@ -940,11 +940,13 @@ for layer in cache:
 # %% [markdown]
 # ## 9 Summary
 #
-# - A state is a matrix: write by adding $k v^\top$, read by $S^\top q$. It has the same size after any number of tokens.
+# - A state is a matrix: write by adding $k v^\top$, read by $S^\top q$. It has the same size after any number of
+#   tokens.
 # - A sum overwrites nothing, a gate forgets everybody, the delta rule replaces what its own key returns: one step of
 #   gradient descent, stable for $\beta |k|^2 < 2$, hence keys of length 1.
 # - A state of $d$ rows holds at most $d$ pairs exactly; a cache holds all.
-# - In a chunk, what is written solves a triangular system; older content comes through the state. Loop and chunks agree.
+# - In a chunk, what is written solves a triangular system; older content comes through the state. Loop and chunks
+#   agree.
 # - Mamba-2, RetNet, Gated DeltaNet and Kimi Delta Attention differ in what they keep and what they write. Hybrids add
 #   some layers with a cache.
 # - Change one thing at a time, in both directions: what looked like a weakness of softmax was a missing convolution.
@@ -952,9 +954,9 @@ for layer in cache:
 # **Read** Katharopoulos et al. 2020, *Transformers are RNNs*, [arXiv:2006.16236](https://arxiv.org/abs/2006.16236),
 # section 3. Schlag et al. 2021, *Linear Transformers Are Secretly Fast Weight Programmers*,
 # [arXiv:2102.11174](https://arxiv.org/abs/2102.11174), section 4. Yang et al. 2024b, *Parallelizing Linear Transformers
-# with the Delta Rule over Sequence Length*, [arXiv:2406.06484](https://arxiv.org/abs/2406.06484), section 3.
-# Yang et al. 2025, *Gated Delta Networks*, [arXiv:2412.06464](https://arxiv.org/abs/2412.06464), section 3.
-# Dao and Gu 2024, *Transformers are SSMs*, [arXiv:2405.21060](https://arxiv.org/abs/2405.21060), sections 5 to 7. Sun et al. 2023,
+# with the Delta Rule over Sequence Length*, [arXiv:2406.06484](https://arxiv.org/abs/2406.06484), section 3. Yang et
+# al. 2025, *Gated Delta Networks*, [arXiv:2412.06464](https://arxiv.org/abs/2412.06464), section 3. Dao and Gu 2024,
+# *Transformers are SSMs*, [arXiv:2405.21060](https://arxiv.org/abs/2405.21060), sections 5 to 7. Sun et al. 2023,
 # *Retentive Network*, [arXiv:2307.08621](https://arxiv.org/abs/2307.08621), section 2. Kimi Team 2025, *Kimi Linear*,
 # [arXiv:2510.26692](https://arxiv.org/abs/2510.26692), section 4.
 #

@@ -29,11 +29,11 @@ def roofline(
         axes.text(high, peak * 1.4, "limited by operations", color=GRAY, ha="right")
         named: dict[tuple[float, float], Any] = {}  # points that fall together share a label
         for (name, (x, y)), color in zip(points.items(), PALETTE, strict=False):
+            axes.plot(x, y, "o", color=color, markersize=9)
             near = [label for (a, b), label in named.items() if max(x / a, a / x) < 1.5 and max(y / b, b / y) < 1.5]
             if near:
                 near[0].set_text(f"{near[0].get_text()}, {name}")
                 continue
-            axes.plot(x, y, "o", color=color, markersize=9)
             named[x, y] = axes.annotate(name, (x, y), xytext=(6, -16), textcoords="offset points", color=ink(color))
         axes.set(xscale="log", yscale="log", xlabel="operations per byte moved", ylabel="operations per second")
         axes.set_ylim(low * bandwidth / 5, peak * 2.5)
