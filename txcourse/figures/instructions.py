@@ -1,7 +1,6 @@
 """The figures of lesson 40: whose tokens a conversation has, which ones a loss counts, and what LoRA adds."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
@@ -97,13 +96,13 @@ def _name(axes: Axes, row: int, name: str) -> None:
 
 def _token(axes: Axes, left: float, top: float, width: float, token: str, role: str) -> None:
     color = ROLES[role]
-    corner, size = (left + 0.02, top + 0.22), (width - 0.04, HIGH)
-    style: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.05", "linewidth": 1.0, "zorder": 3}
-    fill: dict[str, Any] = (
-        {"facecolor": PALE, "alpha": 0.8} if role == "template" else {"facecolor": color, "alpha": 0.25}
-    )
-    axes.add_patch(FancyBboxPatch(corner, *size, edgecolor="none", **fill, **style))
-    axes.add_patch(FancyBboxPatch(corner, *size, edgecolor=color, facecolor="none", **style))
+    corner, wide = (left + 0.02, top + 0.22), width - 0.04
+    rounded = "round,pad=0,rounding_size=0.05"
+    inside, alpha = (PALE, 0.8) if role == "template" else (color, 0.25)
+    for face, edge, opacity in ((inside, "none", alpha), ("none", color, 1.0)):
+        box = FancyBboxPatch(corner, wide, HIGH, boxstyle=rounded, facecolor=face, edgecolor=edge, alpha=opacity)
+        box.set(linewidth=1.0, zorder=3)
+        axes.add_patch(box)
     middle = (left + width / 2, top + 0.22 + HIGH / 2)
     axes.text(*middle, token, ha="center", va="center", family="monospace", fontsize=10, zorder=5)
 
