@@ -21,7 +21,6 @@ BUILT = {  # lesson → how a line of source begins: the label of the section th
         "score = score.masked_fill(": ("lesson-03-5", "hide, then zero"),
     },
     "04_heads": {
-        "joined = heads.transpose(": ("lesson-04-5", "join, and project"),
         "source = x if memory is None": ("lesson-04-6", "self- or cross-attention"),
         "queries, keys, values = self.project(": ("lesson-04-2", "three projections"),
         "q = self.split(": ("lesson-04-5", "split into heads"),
