@@ -15,9 +15,9 @@
 # %% [markdown]
 # ## 1 The problem: it continues
 #
-# A language model that has been trained on texts continues texts. If you ask it something, a question is a text, and it
-# continues that. Our **base** is the bundled model of lesson 10: 898,176 parameters, trained on verses in the English of
-# 1611 and of today, line by line in any order.
+# A language model that has been trained on texts continues texts. A question is a text as well, and it continues that.
+# Our **base** is the bundled model of lesson 10: 898,176 parameters, trained on verses in the English of 1611 and of
+# today, line by line in any order.
 
 # %% tags=["recorded"]
 import copy
@@ -66,12 +66,12 @@ for question, ids in zip(questions, replies, strict=True):
     print(question, "→", tokenizer.decode(ids))
 
 # %% [markdown]
-# It knows both kinds of English. It does not know that it was asked. What is missing is not knowledge but a habit: after a
-# question comes an answer, and after the answer an end. We teach it by examples of such conversations, **supervised
-# fine-tuning** (SFT; Wei et al. 2021, Ouyang et al. 2022).
+# It knows both kinds of English. It does not know that it was asked. What is missing is not knowledge but a habit:
+# after a question comes an answer, and after the answer an end. We teach it by examples of such conversations,
+# **supervised fine-tuning** (SFT; Wei et al. 2021, Ouyang et al. 2022).
 #
-# Here are the examples. Each verse of at most twelve words, at least four of which differ between the two kinds of
-# English, gives a request and a question in either. The held-out verses come from other chapters.
+# Here are the examples. We take verses of at most twelve words whose two versions differ in at least four. Each gives a
+# request and a question in each kind of English. The held-out verses come from other chapters.
 
 # %% tags=["recorded"]
 def words(text):
@@ -100,8 +100,8 @@ for question, answer in practice[:4]:
 #
 # ### 2.1 On paper
 #
-# A model reads one row of tokens, so a conversation has to become one text. What says how is the **chat template**. Ours
-# puts `Q: ` before what the user says, `A: ` before what the assistant says, and a newline after both:
+# A model reads one row of tokens, so a conversation has to become one text. What says how is the **chat template**.
+# Ours puts `Q: ` before what the user says, `A: ` before what the assistant says, and a newline after both:
 #
 # ```
 # Q: Old or new? He hath spoken.
@@ -109,9 +109,9 @@ for question, answer in practice[:4]:
 # ```
 #
 # Which tokens should the model learn to write? Not the question: that is the user's part. Not `A:`, which we write
-# ourselves whenever we want an answer. It is ` Old` and the newline, because the newline says that the answer is over. Say
-# the text has nine tokens and the last two are these. Then the **labels** are seven times −100, which PyTorch's
-# cross-entropy leaves out, and these two.
+# ourselves whenever we want an answer. It should learn ` Old` and the newline, because the newline says that the answer
+# is over. The **labels** are these tokens, and −100 for every other one, which PyTorch's cross-entropy leaves out. If a
+# prompt has the tokens 5, 6, 7 and the reply 8, 9, the labels are −100, −100, −100, 8, 9.
 
 # %% tags=["recorded"]
 def encode(question, answer):  # tokens, and labels of the same length
@@ -166,8 +166,8 @@ prove_equal(sum(terms) / len(terms), loss_of(base, row, torch.tensor([labels])),
 # %% [markdown]
 # ### 2.2 The library's template
 #
-# Models on the hub bring their template as a small program in Jinja, a language for templates. `ChatTemplate` takes one,
-# and finds the labels by writing the conversation up to each message:
+# Models on the hub bring their template as a small program in Jinja, a language for templates. `ChatTemplate` takes
+# one, and finds the labels by writing the conversation up to each message:
 
 # %%
 from txlib.text.chat import MARKED, ChatTemplate
@@ -206,8 +206,8 @@ figures.conversation(
 )
 
 # %% [markdown]
-# The model sees an answer that it never gave. So chat models have **special tokens** as marks, which no typed text turns
-# into. The bundled assistant has them, and its template refuses a user who spells one:
+# The model sees an answer that it never gave. So chat models have **special tokens** as marks, which no typed text
+# turns into. The bundled assistant has them, and its template refuses a user who spells one:
 
 # %%
 marked = ChatTemplate(load_tokenizer(shipped("assistant")), MARKED)
@@ -256,9 +256,9 @@ def tune(model, examples, steps=80, rate=2e-3):
 
 
 # %% [markdown]
-# How do we measure it? A question has a right answer. For a request we need a judge: which English is this verse in? The
-# simplest one counts words (naive Bayes): each word votes with the logarithm of how much more often it occurs in one than in
-# the other.
+# How do we measure it? A question has a right answer. For a request we need a judge: which English is this verse in?
+# The simplest one counts words (naive Bayes): each word votes with the logarithm of how much more often it occurs in
+# one than in the other.
 
 # %% tags=["recorded"]
 old_words = Counter(word for old, _ in train for word in words(old))
@@ -277,7 +277,7 @@ print(f"the judge is right about {sum(by_counting) / len(asked):.0%}",
       f"of {len(asked)} held-out verses")
 
 # %% [markdown]
-# The judge is also the rival to beat in answering questions. A model gets five marks:
+# The judge is also the rival to beat in answering questions. A model gets five scores:
 
 # %% tags=["recorded"]
 verses_wanted = encoded([talk for talk in test if talk not in asked])
@@ -309,7 +309,7 @@ def scores(model):
 
 
 # %% [markdown]
-# Then we train, and look at the marks before and after:
+# Then we train, and look at the scores before and after:
 
 # %% tags=["nbval-ignore-output"]
 examples = encoded(practice)
@@ -321,8 +321,8 @@ for name in before:
 expect("questions right", after["questions right"], 0.7, 0.95)
 
 # %% [markdown]
-# After ten seconds of computing it answers and ends its answers. Its verses are in the English that was asked for a little
-# more often than chance would have it. (The judge itself errs, so no model could reach 100%.) Read what it says:
+# After ten seconds of computing it answers and ends its answers. Its verses are in the English that was asked for a
+# little more often than chance would have it. (The judge itself errs, so no model could reach 100%.) Read what it says:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(1)
@@ -379,22 +379,23 @@ predicted("instructions-end", "next to none", "It says Old or New, and goes on."
 # Row by row:
 #
 # - The base answers no question. (It is not asked in its own way; lesson 12 would show it examples first.)
-# - Without the base, the same training teaches the form of an answer and nothing else: half of the questions are right, as by
-#   always saying the same word, and its verses cost more than 5 nats per token instead of 3. What 80 steps teach is a habit;
-#   the knowledge comes from the base.
-# - With the loss on all tokens the answers are about as good. It has also learned to write our questions, which is not
-#   its job; section 6 shows what that costs.
-# - Without the end in the labels no question is right, since the answer runs on. About half of the answers end even so: the
-#   base has learned to end lines.
-# - The judge, which counts words, is ahead of them all. For this question no network is needed; it is here because right
-#   and wrong are easy to tell.
+# - Without the base, the same training teaches the form of an answer and nothing else: half of the questions are right,
+#   as by always saying the same word, and its verses cost more than 5 nats per token instead of 3. What 80 steps teach
+#   is a habit; the knowledge comes from the base.
+# - With the loss on all tokens, two or three points fewer questions are right. The loss on verses is lower; our
+#   explanation is that the questions quote verses, which then count as well. It has also learned to write our
+#   questions, which is not its job; section 6 shows what that costs.
+# - Without the end in the labels no question is right, since the answer runs on. About half of the answers end even so:
+#   the base has learned to end lines.
+# - The judge, which counts words, is ahead of them all. For this question no network is needed; it is here because
+#   right and wrong are easy to tell.
 
 # %% [markdown]
 # ## 4 LoRA: W + BA
 #
 # ### 4.1 On paper
 #
-# Fine-tuning gave us a second model of 898,176 numbers. One for each task is much to store, and while training Adam
+# Fine-tuning gave us a second model of 898,176 numbers. One for each task is a lot to store, and in training Adam
 # keeps two more numbers for each weight (lesson 35). What is missing is a small description of the *change*. Take a
 # weight $W$ of 2 × 3, keep it, and learn a column $B$ and a row $A$, whose product is added:
 #
@@ -416,7 +417,8 @@ print((W @ x + B @ (A @ x)).tolist(), ((W + B @ A) @ x).tolist())
 # ### 4.2 The layer
 #
 # $A$ begins at random and $B$ at zero. So $BA = 0$: the model begins as the base. (If both were zero, both gradients would
-# be zero as well, and nothing would ever change.) The factor $\alpha / r$ keeps the size of the update alike for all ranks.
+# be zero as well, and nothing would ever change.) The factor $\alpha / r$ is meant to keep the size of the update similar
+# for all ranks.
 
 # %% tags=["recorded"]
 class LoRA(nn.Module):
@@ -476,7 +478,7 @@ print(f"{trained:,} trained numbers, {trained / total:.1%} of {total:,}")
 print(f"Adam's memory: {2 * 4 * trained:,} bytes instead of {2 * 4 * total:,}")
 
 # %% [markdown]
-# The same training loop, at a higher rate, which suits adapters:
+# The same training loop, at a higher rate:
 
 # %% tags=["nbval-ignore-output"]
 tune(adapted, examples, rate=LORA_RATE)
@@ -487,7 +489,7 @@ for name in before:
 # %% [markdown]
 # ### 4.3 Merge
 #
-# While it is trained, an adapted layer computes two products more. Afterward $W + \frac{\alpha}{r} BA$ is one matrix, and the
+# In training, an adapted layer computes two more products. Afterward $W + \frac{\alpha}{r} BA$ is one matrix, and the
 # model has its old shape and its old speed:
 
 # %%
@@ -553,34 +555,37 @@ def with_updates(rank):
 # Four cut-off ranks, and the two models between which they are:
 
 # %% tags=["nbval-ignore-output"]
-with torch.no_grad():
-    shown = {"base": base, "rank 1": with_updates(1), "rank 4": with_updates(4),
-             "rank 16": with_updates(16), "all 128": with_updates(128), "tuned": tuned}
-    for name, model in shown.items():
-        print(f"{name:8} loss on held-out verses",
-              f"{loss_of(model, *pad(verses_wanted)):.3f}")
+cut_off = {"base": before}
+for rank in (1, 4, 16, 128):
+    cut_off[f"rank {rank}"] = scores(with_updates(rank))
+cut_off["tuned"] = after
+print(" " * 24, "  ".join(f"{name:>8}" for name in cut_off))
+for score in before:
+    print(f"{score:24}", "  ".join(f"{each[score]:8.2f}" for each in cut_off.values()))
 
 # %% [markdown]
-# In this run one direction per layer gives held-out verses a lower loss than the whole update, though it holds only 15% of
-# the squares in the layer that we looked at. So how large a part is says little about what it is worth. (The tuned model is
-# worse than *all 128*: it has changed the vectors of tokens and the norms as well.) But these are verses, and one seed. What
-# if we train with low rank from the start? Recorded, three seeds:
+# What a rank is worth depends on the measure. By the loss on held-out verses, rank 1 is as good as the whole update. But it
+# answers one question in ten. With rank 4 three of four are right, and rank 16 comes close to the whole update. Requests
+# are obeyed more often than by chance only with the whole update. And the more directions, the higher the loss on the base's
+# text. (The tuned model loses another 0.13 there: it has changed the vectors of tokens and the norms as well.) All of this
+# is one seed. What if we train with low rank from the start? Recorded, three seeds:
 
 # %%
 show(["full", "LoRA, rank 1", "LoRA, rank 4", "LoRA, rank 16"],
      ["questions right", "requests obeyed", "loss on held-out verses"])
 
 # %% [markdown]
-# LoRA answers fewer questions than the full run in all three seeds, and its verses are better: their loss is lower, and
-# lower the higher the rank. For the questions rank 1 is last in each seed, and 4 and 16 have no fixed order. So even one
-# direction per layer teaches the habit, and nothing here calls for a high rank. (One rate was used for all ranks, and none
-# was tuned.)
+# LoRA answers fewer questions than the full run in all three seeds, and at rank 4 it obeys requests about as often as
+# chance, 50. Its loss on verses is lower, and lower the higher the rank. For the questions rank 1 is last in each seed, and 4
+# and 16 have no fixed order. But trained as one direction per layer it answers seven of ten, not one of ten as when it was
+# cut off. So a low rank can teach the form of an answer; what a request asks for it learns less well, or not at all. (One
+# rate was used for all ranks, and none was tuned.)
 
 # %% [markdown]
 # ## 6 What it forgets
 #
-# The base could continue verses of any length. Can it still? The measure is the loss on new verses of more than twelve
-# words, such as no conversation holds, and as the base was trained on. The rival is the simplest remedy: mix text of the
+# The base could continue verses of any length. Can it still? The measure is the loss on held-out new verses of more
+# than twelve words: the base was trained on such verses, and no conversation holds one. The rival is the simplest remedy: mix text of the
 # base's training into the batches (**replay**), here half of the examples. And a control: perhaps what forgets less has only
 # moved less. So one full run has a quarter of the rate.
 
@@ -602,7 +607,7 @@ predict(
 # %%
 show(["base", "full", "all tokens", "full, rate 0.0005", "full, replay",
       "LoRA, rank 1", "LoRA, rank 4", "LoRA, rank 16"],
-     ["questions right", "loss on held-out verses", "loss on the base's text"])
+     ["questions right", "requests obeyed", "loss on the base's text"])
 
 # %% jupyter={"source_hidden": true}
 predicted("instructions-forget",
@@ -613,10 +618,14 @@ predicted("instructions-forget",
 # 0.4: that is what learning to write our questions costs. One could stop here and write that low rank protects the base, as
 # Biderman et al. (2024) report for large models. Our control disagrees: a full run at a quarter of the rate forgets about
 # as much as LoRA does, and answers a few more questions. And rank 1 forgets more than rank 16, in all three seeds. So at this
-# size a low rank is not what protects; how far the weights move is our explanation. Replay protects as well, at the full
-# rate.
+# size a low rank is not what protects. Replay protects as well, at the full rate.
 #
-# What remains of LoRA's advantage here is what section 4 counted: the numbers that are trained and stored.
+# Now read the middle column. The two runs that forget most obey 60 to 66 of 100 requests. With the lower rate, with replay
+# and with LoRA of rank 4 it is 46 to 54, as by chance; ranks 1 and 16 vary between 46 and 64. So all that forget less have
+# also learned less: Biderman et al. call their paper *LoRA Learns Less and Forgets Less*, and here that holds for its rivals
+# as well.
+#
+# What remains of LoRA's advantage here is what section 4 counted: few numbers to train and to store.
 
 # %% [markdown]
 # ## 7 Open the library
@@ -732,7 +741,7 @@ else:
 # </details>
 # <details><summary>B. A lower rate, or some of the base's text in the batches, and measuring both</summary>
 #
-# Right. Without the second measurement you would not have noticed.
+# Right. In section 6 both kept the base's text, and both obeyed fewer requests.
 # </details>
 # <details><summary>C. More fine-tuning</summary>
 #
@@ -749,7 +758,7 @@ else:
 # - LoRA keeps $W$ frozen and learns a product $BA$ that is added to it. It begins as nothing, trains and stores few numbers, and merges into $W$.
 # - Singular values show how an update is spread; cutting it off shows what its parts are worth.
 # - Measure what the base could do before and after. A lower rate and replay are the rivals of every method against
-#   forgetting; here they do as well as LoRA.
+#   forgetting; here they forget as little as LoRA, and like LoRA they learn less.
 #
 # **Read** Hu et al. 2022, *LoRA*, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685), sections 4 and 7. Wei et al. 2021,
 # *Finetuned Language Models Are Zero-Shot Learners*, [arXiv:2109.01652](https://arxiv.org/abs/2109.01652), section 2.
