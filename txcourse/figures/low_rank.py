@@ -42,7 +42,11 @@ def products(rows: Mapping[str, Sequence[tuple[str, int | float, int | float]]],
 
 
 def errors_of_heads(errors: Mapping[str, Float[Tensor, "layers heads"]], *, title: str) -> Picture:
-    """The error of each head of a model for several methods: a square each, layers by heads; 1 and more is darkest."""
+    """The error of each head of a model for several methods: a square each, layers by heads; errors end at 1.5."""
+
+    def text(error: Tensor) -> str:
+        return f"{error:.2f}" if error < 1.5 else "> 1.5"  # larger ones hang on the processor's rounding
+
     picture = plots.heads(
         torch.stack(list(errors.values())).clamp(max=1.5),
         names=list(errors),
@@ -55,16 +59,17 @@ def errors_of_heads(errors: Mapping[str, Float[Tensor, "layers heads"]], *, titl
         title=title,
         alt="Errors of each head. "
         + "; ".join(
-            f"{name}: " + ", ".join(f"layer {i} {row.min():.2f} to {row.max():.2f}" for i, row in enumerate(table, 1))
+            f"{name}: "
+            + ", ".join(f"layer {i} {text(row.min())} to {text(row.max())}" for i, row in enumerate(table, 1))
             for name, table in errors.items()
         )
         + ".",
     )
     for axes, table in zip(picture.axes, errors.values(), strict=True):
-        for row, values in enumerate(table.tolist()):
+        for row, values in enumerate(table):
             for column, value in enumerate(values):
                 color = "white" if value > 0.6 else "black"
-                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=color)
+                axes.text(column, row, text(value), ha="center", va="center", fontsize=8, color=color)
     return picture
 
 

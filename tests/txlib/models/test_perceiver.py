@@ -161,7 +161,8 @@ def test_without_positions_the_order_does_not_matter():
     read = built(Perceiver(replace(SMALL, d_input=5 + 10)))
     together = torch.cat([pixels, where], dim=2)
     assert_close(together, pixel_array(images, 2))
-    assert_close(read(together[:, order]).logits, read(together).logits)  # positions that go along change nothing
+    same = read(together[:, order]).logits  # positions that go along change nothing
+    assert_close(same, read(together).logits, atol=1e-4, rtol=1e-4)
     moved = torch.cat([pixels[:, order], where], dim=2)
     assert (read(moved).logits - read(together).logits).abs().max() > 1e-3  # pixels at other places do
 
