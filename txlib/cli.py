@@ -191,7 +191,7 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed writes the same text.")] = None,
     weights: Annotated[
-        str | None, typer.Option(help="fp16 or int8: fewer bytes for each weight, for speed on an x86 CPU.")
+        str | None, typer.Option(help="fp16, int8 or int4: fewer bytes for each weight, on an x86 CPU.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -286,8 +286,11 @@ def serve(
     max_waiting: Annotated[int, typer.Option(help="Most texts that wait for their turn.")] = 256,
     max_new_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 256,
     weights: Annotated[
-        str | None, typer.Option(help="fp16 or int8: fewer bytes for each weight, on an x86 CPU.")
+        str | None, typer.Option(help="fp16, int8 or int4: fewer bytes for each weight, on an x86 CPU.")
     ] = None,
+    kv_cache_dtype: Annotated[
+        str, typer.Option(help="int8: keys and values in 8 bits; auto: in the model's type.")
+    ] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Answer many clients at once, by OpenAI's HTTP interface: /v1/chat/completions and /v1/completions."""
@@ -301,7 +304,8 @@ def serve(
 
     folder = find_folder(model_folder(model))
     network, tokenizer = load_pretrained(folder, device=device_named(device)), load_tokenizer(folder)
-    engine = Engine(network, cache_tokens=cache_tokens, max_running=max_running, max_waiting=max_waiting)
+    sizes = {"cache_tokens": cache_tokens, "max_running": max_running, "max_waiting": max_waiting}
+    engine = Engine(network, **sizes, kv_cache_dtype=kv_cache_dtype)
     if weights is not None:
         pack_weights(network, weights)
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor
 
 from txlib.attention.cache import BlockCache, DecoderCache
@@ -63,30 +63,66 @@ class PagedStep:
         return Rows(tokens.to(self.device), self.positions[tokens], torch.tensor(tables, device=self.device))
 
 
+class Memory:
+    """The keys, or the values, of one layer in blocks.
+
+    Args:
+        content: zeros, (block, kv_heads, size, width).
+    """
+
+    def __init__(self, content: Num[Tensor, "block kv_heads size width"]):
+        self.content = content
+
+    def write(self, where: Any, x: Float[Tensor, "token kv_heads width"]) -> None:
+        """Put vectors of tokens at an index into (block, kv_heads, size)."""
+        self.content[where] = x
+
+    def read(self, index: Int[Tensor, "text kv_heads blocks"]) -> Float[Tensor, "text kv_heads key width"]:
+        """Return what the blocks of each text hold."""
+        return gather(self.content, index)
+
+
+class Int8Memory(Memory):
+    """Likewise in 8 bits: each vector in whole multiples, -127 to 127, of its own step."""
+
+    def __init__(self, content: Float[Tensor, "block kv_heads size width"]):
+        super().__init__(torch.zeros_like(content, dtype=torch.int8))
+        self.step = content.new_zeros(*content.shape[:3], 1)
+
+    def write(self, where: Any, x: Float[Tensor, "token kv_heads width"]) -> None:
+        step = (x.abs().amax(dim=-1, keepdim=True) / 127).clamp(min=torch.finfo(x.dtype).tiny)
+        self.content[where], self.step[where] = (x / step).round().to(torch.int8), step
+
+    def read(self, index: Int[Tensor, "text kv_heads blocks"]) -> Float[Tensor, "text kv_heads key width"]:
+        return gather(self.content, index) * gather(self.step, index)
+
+
 class PagedCache:
     """The keys and values of one layer, in blocks.
 
     Args:
         blocks: how many there are; memory for them is allocated when the first token comes.
         size: tokens in a block.
+        kind: how keys and values are stored: as they come, or rounded.
     """
 
     length = 0  # texts have a length each: see `step.positions`
     step: PagedStep  # what the model reads next
 
-    def __init__(self, blocks: int, size: int):
-        self.blocks, self.size = blocks, size
-        self.k: Tensor | None = None  # (block, kv_heads, size, head_dim)
-        self.v: Tensor | None = None  # (block, kv_heads, size, value_dim)
+    def __init__(self, blocks: int, size: int, kind: type[Memory] = Memory):
+        self.blocks, self.size, self.kind = blocks, size, kind
+        self.k: Memory | None = None
+        self.v: Memory | None = None
 
     def update(
         self, k: Float[Tensor, "1 kv_heads token head_dim"], v: Float[Tensor, "1 kv_heads token value_dim"]
-    ) -> tuple[Float[Tensor, "block kv_heads size head_dim"], Float[Tensor, "block kv_heads size value_dim"]]:
+    ) -> tuple[Memory, Memory]:
         """Put the keys and values of the step's tokens into the blocks of their texts; return all blocks."""
         if self.k is None or self.v is None:
-            self.k, self.v = (x.new_zeros(self.blocks, x.shape[1], self.size, x.shape[-1]) for x in (k, v))
+            self.k, self.v = (self.kind(x.new_zeros(self.blocks, x.shape[1], self.size, x.shape[-1])) for x in (k, v))
         where = self.step.blocks, slice(None), self.step.positions % self.size
-        self.k[where], self.v[where] = k[0].transpose(0, 1), v[0].transpose(0, 1)
+        self.k.write(where, k[0].transpose(0, 1))
+        self.v.write(where, v[0].transpose(0, 1))
         return self.k, self.v
 
     def attend(
@@ -103,7 +139,7 @@ class PagedCache:
         for rows in self.step.rows:
             allowed, index = once(allowed_keys, rows, self.size, *masks), once(block_index, rows, k.shape[1])
             queries = q[0, :, rows.tokens].transpose(0, 1)  # (text, heads, new, head_dim)
-            attended = ATTENTION(queries, gather(keys, index), gather(values, index), allowed, **options)
+            attended = ATTENTION(queries, keys.read(index), values.read(index), allowed, **options)
             out[0, :, rows.tokens] = attended.transpose(0, 1)
         return out
 
@@ -119,8 +155,8 @@ class PagedCache:
 class PagedDecoderCache(DecoderCache):
     """A `PagedCache` for each layer of a decoder."""
 
-    def __init__(self, layers: int, blocks: int, size: int):
-        self.layers = [PagedCache(blocks, size) for _ in range(layers)]
+    def __init__(self, layers: int, blocks: int, size: int, kind: type[Memory] = Memory):
+        self.layers = [PagedCache(blocks, size, kind) for _ in range(layers)]
         super().__init__(BlockCache(layer) for layer in self.layers)
 
     def begin(self, step: PagedStep) -> None:
@@ -147,8 +183,8 @@ def block_index(rows: Rows, kv_heads: int) -> Int[Tensor, "text kv_heads blocks"
 
 
 def gather(
-    memory: Float[Tensor, "block kv_heads size width"], index: Int[Tensor, "text kv_heads blocks"]
-) -> Float[Tensor, "text kv_heads key width"]:
+    memory: Num[Tensor, "block kv_heads size width"], index: Int[Tensor, "text kv_heads blocks"]
+) -> Num[Tensor, "text kv_heads key width"]:
     """Return the keys or values in the blocks of each text."""
     blocks = memory.flatten(0, 1).flatten(1)  # (block · kv_heads, size · width)
     return blocks.index_select(0, index.flatten()).view(*index.shape[:2], -1, memory.shape[-1])

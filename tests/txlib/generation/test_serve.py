@@ -9,6 +9,7 @@ from oracles import shake
 from torch.testing import assert_close
 
 from txlib.attention import LinearConfig, global_tokens, random_blocks, sliding_window
+from txlib.attention.cache import KeyValueCache, StaticKeyValueCache, WindowKeyValueCache
 from txlib.generation import GenerationConfig, generate
 from txlib.generation.serve import BlockPool, Engine, QueueFull
 from txlib.layers import BlockConfig, DeltaConfig, LatentConfig, LongRotaryScaling, RotaryConfig, pack_weights
@@ -64,6 +65,26 @@ def test_each_request_gets_what_it_would_get_alone(kind):
         assert set(engine.pool.references) == {0} and len(engine.pool.free) == len(engine.pool.references)
         assert bool(engine.preemptions) == ("share_prefixes" in setting)
         assert any(request.reused for request in requests) == ("share_prefixes" not in setting)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cache_of_8_bits_gives_what_keys_and_values_rounded_by_hand_give(kind, monkeypatch):
+    model, texts = make(kind), list(ragged())
+    engine = Engine(model, block_size=4, step_tokens=7, kv_cache_dtype="int8")
+    requests = [engine.submit(prompt, config) for prompt, config in texts]
+    engine.run()
+    assert engine.cache.layers[0].k.content.dtype == torch.int8
+
+    def rounded(x):
+        step = x.abs().amax(dim=-1, keepdim=True) / 127
+        return (x / step).round() * step
+
+    for cache in KeyValueCache, WindowKeyValueCache, StaticKeyValueCache:
+        update = cache.__dict__["update"]
+        monkeypatch.setattr(cache, "update", lambda self, k, v, update=update: update(self, rounded(k), rounded(v)))
+    assert [request.written for request in requests] == [
+        generate(model, [prompt], config=config)[0] for prompt, config in texts
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -226,6 +247,8 @@ def test_bad_requests_are_refused_and_harm_no_other():
     with pytest.raises(ValueError, match="step_tokens=0 must be at least 1"):
         Engine(model, step_tokens=0)
     block = BlockConfig.of_sizes(16, 4, 24, position="rotary")
+    with pytest.raises(ValueError, match="kv_cache_dtype='fp8' is unknown; choose one of auto, int8"):
+        Engine(make(), kv_cache_dtype="fp8")
     with pytest.raises(ValueError, match="Transformer can't be served"):
         Engine(Transformer(TransformerConfig(31, block, encoder_layers=1, decoder_layers=1)))
 

@@ -81,7 +81,30 @@ def test_int8_gives_what_whole_numbers_give(bias):
     torch.testing.assert_close(packed(x), expected, atol=1e-3, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("weights", "least", "most"), [("fp16", 1e-6, 2e-3), ("int8", 1e-3, 0.2)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [0, 1, 5])
+@pytest.mark.parametrize(("out_features", "in_features"), [(64, 96), (33, 70), (1, 5)])
+def test_int4_gives_what_a_loop_over_groups_gives(out_features, in_features, rows, bias):
+    layer = nn.Linear(in_features, out_features, bias=bias)
+    with torch.no_grad():
+        layer.weight[0] *= 100  # must not coarsen the other rows
+        layer.weight[-1] = 0
+    rounded = torch.zeros_like(layer.weight)
+    for row, weights in enumerate(layer.weight.detach()):
+        for first in range(0, in_features, 32):
+            group = nn.functional.pad(weights[first : first + 32], (0, max(0, first + 32 - in_features)))
+            step = ((group.max() - group.min()) / 15).clamp(min=1e-38).bfloat16()
+            middle = (group.min() + 8 * step).bfloat16()
+            levels = ((group - middle) / step).round().clamp(-8, 7)
+            rounded[row, first : first + 32] = (middle.float() + levels * step.float())[: in_features - first]
+    x = torch.randn(2, rows, in_features).bfloat16().float()
+    packed = PackedLinear(layer.weight, layer.bias, "int4").eval()
+    torch.testing.assert_close(packed(x), nn.functional.linear(x, rounded, layer.bias), atol=2e-2, rtol=2e-2)
+    if out_features > 1:  # half a step of the widest group, 2 / √in_features
+        assert (rounded - layer.weight).abs()[1:].max() < 1.1 / 15 / in_features**0.5
+
+
+@pytest.mark.parametrize(("weights", "least", "most"), [("fp16", 1e-6, 2e-3), ("int8", 1e-3, 0.2), ("int4", 1e-2, 0.5)])
 @pytest.mark.parametrize("name", BLOCKS)
 def test_decoders_keep_their_logits_but_for_the_rounding(name, weights, least, most):
     ids = torch.randint(50, (3, 12), generator=torch.Generator().manual_seed(0))
@@ -134,7 +157,7 @@ def test_what_packed_weights_cannot_do(tmp_path):
 
 def test_errors_come_before_anything_is_changed():
     model = decoder("gpt2")
-    with pytest.raises(ValueError, match="weights='int3' is unknown; choose one of fp16, int8"):
+    with pytest.raises(ValueError, match="weights='int3' is unknown; choose one of fp16, int8, int4"):
         pack_weights(model, "int3")
     assert isinstance(model.decoder.layers[0].self_attention.query, nn.Linear)
     with pytest.raises(ValueError, match="needs an x86 CPU; here the model is on 'meta'"):

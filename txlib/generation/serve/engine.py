@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from txlib.attention import causal
-from txlib.attention.paged import PagedDecoderCache, PagedStep
+from txlib.attention.paged import Int8Memory, Memory, PagedDecoderCache, PagedStep
 from txlib.generation.config import GenerationConfig
 from txlib.generation.prompts import check_lists, end_tokens, without_end
 from txlib.generation.sampling import check_at_least
@@ -21,6 +21,7 @@ from txlib.generation.serve.check import check_servable
 from txlib.generation.speculative import count
 
 CAUSAL = causal()
+MEMORIES: dict[str, type[Memory]] = {"auto": Memory, "int8": Int8Memory}
 
 
 class QueueFull(ValueError):
@@ -104,9 +105,11 @@ class Engine:
         max_running, max_waiting: most texts in a step, and in the queue.
         step_tokens: most tokens that a step reads.
         share_prefixes: whether texts that begin alike share blocks.
+        kv_cache_dtype: "int8" rounds keys and values to 8 bits, with a step for each head and token; so the tokens may
+            differ from those of `generate`. "auto" keeps the model's type.
 
     Raises:
-        ValueError: for a model that cannot be served, and numbers that are too small.
+        ValueError: for a model that cannot be served, an unknown type, and numbers that are too small.
     """
 
     def __init__(
@@ -119,16 +122,20 @@ class Engine:
         max_waiting: int = 256,
         step_tokens: int = 256,
         share_prefixes: bool = True,
+        kv_cache_dtype: str = "auto",
     ):
         check_servable(model)
         numbers = {"block_size": block_size, "max_running": max_running, "max_waiting": max_waiting}
         for name, value in (numbers | {"step_tokens": step_tokens}).items():
             check_at_least(name, value, 1)
         check_at_least("cache_tokens", cache_tokens, block_size)
+        if kv_cache_dtype not in MEMORIES:
+            raise ValueError(f"kv_cache_dtype={kv_cache_dtype!r} is unknown; choose one of {', '.join(MEMORIES)}")
+        blocks, kind = cache_tokens // block_size, MEMORIES[kv_cache_dtype]
         self.model, self.device, self.block_size = model.eval(), next(model.parameters()).device, block_size
         self.max_running, self.max_waiting, self.step_tokens = max_running, max_waiting, step_tokens
-        self.share_prefixes, self.pool = share_prefixes, BlockPool(cache_tokens // block_size)
-        self.cache = PagedDecoderCache(len(model.decoder.layers), cache_tokens // block_size, block_size)
+        self.share_prefixes, self.pool = share_prefixes, BlockPool(blocks)
+        self.cache = PagedDecoderCache(len(model.decoder.layers), blocks, block_size, kind)
         self.running: list[Request] = []  # in the order in which they came
         self.waiting: deque[Request] = deque()
         self.steps = self.tokens_read = self.tokens_written = self.preemptions = 0
