@@ -304,8 +304,13 @@ def serve(
 
     folder = find_folder(model_folder(model))
     network, tokenizer = load_pretrained(folder, device=device_named(device)), load_tokenizer(folder)
-    sizes = {"cache_tokens": cache_tokens, "max_running": max_running, "max_waiting": max_waiting}
-    engine = Engine(network, **sizes, kv_cache_dtype=kv_cache_dtype)
+    engine = Engine(
+        network,
+        cache_tokens=cache_tokens,
+        max_running=max_running,
+        max_waiting=max_waiting,
+        kv_cache_dtype=kv_cache_dtype,
+    )
     if weights is not None:
         pack_weights(network, weights)
     try:

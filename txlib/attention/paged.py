@@ -116,8 +116,8 @@ class PagedCache:
 
     def update(
         self, k: Float[Tensor, "1 kv_heads token head_dim"], v: Float[Tensor, "1 kv_heads token value_dim"]
-    ) -> tuple[Memory, Memory]:
-        """Put the keys and values of the step's tokens into the blocks of their texts; return all blocks."""
+    ) -> tuple[Any, Any]:
+        """Put the keys and values of the step's tokens into the blocks of their texts; return a `Memory` of each."""
         if self.k is None or self.v is None:
             self.k, self.v = (self.kind(x.new_zeros(self.blocks, x.shape[1], self.size, x.shape[-1])) for x in (k, v))
         where = self.step.blocks, slice(None), self.step.positions % self.size

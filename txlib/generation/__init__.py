@@ -4,6 +4,7 @@ from txlib.generation.chat import Chat
 from txlib.generation.composer import Composer
 from txlib.generation.config import GenerationConfig
 from txlib.generation.decoding import generate, stream
+from txlib.generation.draft import DraftHead
 from txlib.generation.sampling import (
     Sampling,
     apply_temperature,
@@ -24,6 +25,7 @@ __all__ = [
     "BlockPool",
     "Chat",
     "Composer",
+    "DraftHead",
     "Engine",
     "GenerationConfig",
     "QueueFull",

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from txlib.generation.config import GenerationConfig
+from txlib.generation.draft import DraftHead
 from txlib.generation.prompts import Decoder, check_prompts, end_tokens
 
 Draft = Callable[[list[int]], Float[Tensor, "vocab"]]  # logits of the next token after these: a table of counts, say
@@ -38,7 +39,7 @@ class Speculation:
 @torch.no_grad()
 def speculate(
     model: Decoder,
-    draft: Decoder | Draft,
+    draft: Decoder | DraftHead | Draft,
     input_ids: Sequence[int],
     config: GenerationConfig | None = None,
     *,
@@ -51,7 +52,8 @@ def speculate(
     other ones. Prompt and new tokens must fit into the context together.
 
     Args:
-        draft: a decoder with the same vocabulary, or a function from tokens to logits of the next one.
+        draft: a decoder with the same vocabulary, a `DraftHead` of this model, or a function from tokens to logits of
+            the next one.
         input_ids: the tokens of one prompt.
         config: how to choose tokens, for draft and model alike, and when to stop.
         ahead: how many tokens the draft guesses before the model checks them (γ in the paper).
@@ -66,11 +68,16 @@ def speculate(
     ends, generator = end_tokens(model.config, config.eos_id), torch.Generator(device)
     generator.seed() if config.seed is None else generator.manual_seed(config.seed)
     read = Reader(model, config.use_cache)
-    guess = Reader(draft, config.use_cache) if isinstance(draft, Decoder) else draft
+    guess: Draft = draft  # type: ignore[assignment]
+    if isinstance(draft, DraftHead):
+        guess = HeadReader(draft, read)
+    elif isinstance(draft, Decoder):
+        guess = Reader(draft, config.use_cache)
     ids, start, calls, guessed, accepted = list(input_ids), len(input_ids), 0, 0, 0
     while len(ids) - start < config.max_new_tokens:
         text, rows = list(ids), []
-        for _ in range(min(ahead, start + config.max_new_tokens - len(ids) - 1)):
+        most = 0 if isinstance(draft, DraftHead) and not read.read else ahead  # it needs a first state
+        for _ in range(min(most, start + config.max_new_tokens - len(ids) - 1)):
             logits = guess(text).to(device).view(1, -1)
             rows.append(distribution(logits, text, start, config))  # (1, vocab)
             text.append(int(torch.multinomial(rows[-1][0], 1, generator=generator)))
@@ -138,6 +145,7 @@ class Reader:
         self.model, self.device = model, next(iter(model.parameters())).device
         self.cache: Any = model.new_cache() if use_cache else None
         self.read: list[int] = []
+        self.states: Tensor  # after the last tokens read, (rows, d_model)
 
     def __call__(self, ids: list[int], rows: int = 1) -> Float[Tensor, "rows vocab"]:
         """Return the logits after each of the last `rows` tokens."""
@@ -147,18 +155,36 @@ class Reader:
             past = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
             self.cache.crop(past)
         new = torch.tensor([ids[past:]], device=self.device)  # (1, new)
-        self.read = list(ids)
-        return self.model.logits(self.model.decode(new, None, self.cache)[0, -rows:])
+        self.read, self.states = list(ids), self.model.decode(new, None, self.cache)[0, -rows:]
+        return self.model.logits(self.states)
+
+
+class HeadReader:
+    """A draft head that guesses from the state after the last token but one: the model's, or else its own last one."""
+
+    def __init__(self, head: DraftHead, model: Reader):
+        self.head, self.model = head, model
+        self.state: Tensor  # (1, 1, d_model)
+
+    def __call__(self, ids: list[int]) -> Float[Tensor, "vocab"]:
+        """Return the logits of the next token."""
+        *before, last = ids
+        if self.model.read[: len(before)] == before:
+            self.state = self.model.states[len(before) - 1 - len(self.model.read)].view(1, 1, -1)
+        self.state = self.head(self.state, torch.tensor([[last]], device=self.state.device))
+        return self.head.logits(self.state[0, 0])
 
 
 def check(
-    model: Decoder, draft: Decoder | Draft, input_ids: Sequence[int], ahead: int, config: GenerationConfig
+    model: Decoder, draft: Decoder | DraftHead | Draft, input_ids: Sequence[int], ahead: int, config: GenerationConfig
 ) -> None:
     """Raise a ValueError for a call that cannot work."""
     if ahead < 1:
         raise ValueError(f"ahead={ahead} must be at least 1; without a draft use generate")
     if config.num_beams > 1 or config.stop:
         raise ValueError("speculate knows neither num_beams nor stop; leave them out, or use generate")
+    if isinstance(draft, DraftHead) and draft.decoder[0] is not model:
+        raise ValueError("the draft head belongs to another model; make one with DraftHead(model) and train it")
     check_prompts(torch.tensor([list(input_ids)]), None, model.config.max_length, config.max_new_tokens)
     for name, decoder in ("model", model), ("draft", draft):
         if not isinstance(decoder, Decoder):
