@@ -482,22 +482,24 @@ predicted("wrong-source", "rises by less than 1")
 
 # %% [markdown]
 # Blind guessing costs 8.3. After 80 steps most of the gain, about 2.6, comes with *any* German: it is English. Only
-# about 0.5 comes from the right one. When does the rest come in? `python data/half_trained.py 0` trained the same model
-# for 1,280 steps (one run) and looked six times. What did it write? The numbers in the figure are what its own German
-# is worth.
+# about 0.5 comes from the right one. When does the rest come in? `python data/half_trained.py 0 1 2` trained the same
+# model for 1,280 steps with three seeds and looked six times. What did the first one write? The numbers in the figure
+# are what its own German is worth.
 
 # %%
-looked = json.loads((DATA / "half_trained.json").read_text())["0"]
-half_trained = {int(step): found for step, found in looked.items()}
+looked = json.loads((DATA / "half_trained.json").read_text())
+half_trained = {int(step): found for step, found in looked["0"].items()}
 print(f"{german[shown[2]]}\n    human: {english[shown[2]]}")
 for step, found in half_trained.items():
     print(f"{step:5} steps, BLEU {found['bleu']:4.1f}: {found['written'][2]}")
+worth = [run["1280"]["another's"] - run["1280"]["own"] for run in looked.values()]
+print("worth of the source at 1,280 steps, three seeds:", *(f"{each:.1f}" for each in worth))
 figures.sources(half_trained)
 
 # %% [markdown]
 # At first both curves fall together: what the model learns then does not depend on the German. (The learning rate of
 # that run rises for 128 steps, so at 80 it is behind yours.) Then they part. With another's German the loss stops
-# falling near 5, so all further progress comes from the source. What the source is worth grows from 0.2 to 2.1, and to
+# falling near 5, so all further progress comes from the source. What the source is worth grows from 0.2 to about 2.1, and to
 # 2.8 in the model of 20,000 steps. The sentences tell the same story: *I will be a moment* is English about something
 # else; then *I want* is read, and *grenades* not yet.
 #

@@ -15,8 +15,8 @@ class DraftHead(nn.Module):
 
     The decoder's state after a text holds what it knows about the next token. Together with the vector of the token
     that was then chosen, it makes a state for the token after that, and so on: sₜ₊₁ = sₜ + W₂ gelu(W₁ [sₜ; x]), with
-    both parts normalized. Embedding and output are the decoder's. (Zhang et al. 2024, *Recurrent drafter*, §3;
-    DeepSeek-AI 2024, *DeepSeek-V3*, §2.2, with a whole block per token.)
+    both parts normalized. Embedding and output are the decoder's. (Cheng et al. 2024, *Recurrent Drafter*; DeepSeek-AI
+    2024, *DeepSeek-V3*, §2.2, has a whole block instead.)
 
     Args:
         model: the decoder, such as a GPT. It is not copied; its parameters are frozen.
