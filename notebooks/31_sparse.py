@@ -272,8 +272,8 @@ figures.cone(
 #
 # ### 3.2 What are random pairs good for?
 #
-# Why should a word look at a word that was drawn by lot? In a village where people know only their neighbors, news takes
-# long from end to end. Give each person one friend somewhere at random, and anyone is a few steps from anyone: a
+# Why should a word look at a word that was drawn by lot? In a village where people know only their neighbors, news
+# takes long from end to end. Give each person one friend somewhere at random, and anyone is a few steps from anyone: a
 # **small world** (Watts and Strogatz 1998). Big Bird as a graph, with positions on a circle:
 
 
@@ -320,8 +320,8 @@ for n in (64, 256, 512):
 # %% [markdown]
 # Windows alone need steps in proportion to $n$; with random keys the steps grow like $\log n$; a global token needs two
 # at any length. Big Bird has all three, and its authors prove that such a pattern can still approximate any continuous
-# function of a sequence, and is Turing complete, *given enough layers*. Their section 3.4 names a task that full attention
-# does in one layer: for each of $n$ vectors, find the one that is furthest from it. Any sparse pattern with
+# function of a sequence, and is Turing complete, *given enough layers*. Their section 3.4 names a task that full
+# attention does in one layer: for each of $n$ vectors, find the one that is furthest from it. Any sparse pattern with
 # $\tilde O(n)$ edges (the tilde drops logarithms) needs nearly $n$ layers for it, under a usual assumption of
 # complexity theory. In it, *each position looks for one particular other*. Keep that in mind for section 5.
 
@@ -415,8 +415,8 @@ for name, mask in to_run.items():
 # The same outputs, and for the window an eleventh of the operations. Compare the two columns. Big Bird, made of blocks,
 # pays for what it uses. A dilated window has a key in every block that it crosses, and pays for all of them. Strided
 # attention has a live pair in *every* block of its triangle: half of the square, for 3% of the pairs. **What counts is
-# not how many pairs are allowed, but how many blocks they touch.** (For a stride, Child et al. sort the positions first:
-# then the keys of a query are neighbors. The exercise does that for a dilated window.)
+# not how many pairs are allowed, but how many blocks they touch.** (For a stride, Child et al. sort the positions
+# first: then the keys of a query are neighbors. The exercise does that for a dilated window.)
 #
 # And the clock? Processor time in milliseconds, one thread, the window of 32:
 
@@ -624,13 +624,13 @@ for name in ("window", "window + 1 global", "Big Bird"):
 
 # %% [markdown]
 # That predicts the whole figure, to within three points. It also explains the rise on the right: when the fact is that
-# far away, fact and question are at opposite ends of the text, where the global lines are. **In 150 batches no relay was
-# learned.** Think of what it would take: a line in between would have to pass on all facts that it sees, in one vector,
-# without knowing which of them will be asked for. It is lesson 02's single context vector again. (Is it room that is
-# lacking, or training? That is the exercise's last task.)
+# far away, fact and question are at opposite ends of the text, where the global lines are. **In 150 batches no relay
+# was learned.** Think of what it would take: a line in between would have to pass on all facts that it sees, in one
+# vector, without knowing which of them will be asked for. It is lesson 02's single context vector again. (Is it room
+# that is lacking, or training? That is the exercise's last task.)
 #
-# So **make the askers global.** Suppose only the last eight lines have a question (and train for 250 batches, since each
-# text now has eight answers instead of 64). Let those eight see everything:
+# So **make the askers global.** Suppose only the last eight lines have a question (and train for 250 batches, since
+# each text now has eight answers instead of 64). Let those eight see everything:
 
 # %%
 for name in ("all pairs", "askers"):
@@ -654,16 +654,16 @@ print(f"with {long:,} lines: {pairs / long**2:.0%} of the pairs")
 # ### 5.2 Sinks: what a window takes from a trained model
 #
 # Our readers were trained with their pattern. What if a window comes later, as when a decoder's cache is full and the
-# oldest keys are evicted? Xiao et al. (2024) found that trained models fall apart as soon as the *first* tokens
-# leave, however little they say, and recover when those few stay visible: **attention sinks**. Why would a model look
-# at a first token that says nothing? A softmax must spend its weight of 1 somewhere. On paper: two keys with values 4
-# and 8 and scores 0 and 0 give 6, whether the head is needed or not. With a third key of score 5 and value 0, the weights
-# are 0.007, 0.007 and 0.987: the head says 0.08, next to nothing.
+# oldest keys are evicted? Xiao et al. (2024) found that trained models fall apart as soon as the *first* tokens leave,
+# however little they say, and recover when those few stay visible: **attention sinks**. Why would a model look at a
+# first token that says nothing? A softmax must spend its weight of 1 somewhere. On paper: two keys with values 4 and 8
+# and scores 0 and 0 give 6, whether the head is needed or not. With a third key of score 5 and value 0, the weights are
+# 0.007, 0.007 and 0.987: the head says 0.08, next to nothing.
 #
 # `data/sinks.py` trains a model that shows it: one layer of attention with two heads. 24 words follow each other with
-# fixed probabilities; but after one of the words 0, 1, 2 the word *before* it is repeated. So attention has something to
-# do after three words, and should be quiet after the other 21. A special word begins each text. Training sees all pairs;
-# then only the last 12 words stay in the cache, ten more than the task needs. Guess what that does to the model.
+# fixed probabilities; but after one of the words 0, 1, 2 the word *before* it is repeated. So attention has something
+# to do after three words, and should be quiet after the other 21. A special word begins each text. Training sees all
+# pairs; then only the last 12 words stay in the cache, ten more than the task needs. Guess what that does to the model.
 
 # %%
 sinks = json.loads((DATA / "sinks.json").read_text())
@@ -672,15 +672,19 @@ for cache in ("all words", "the last 12", "the last 12 and the first"):
           *(f"{run[cache]:.3f}" for run in sinks["plain"].values()), "nats")
 for name, seeds in sinks.items():
     lost = [run["the last 12"] - run["all words"] for run in seeds.values()]
-    print(f"{name:13} loses", *(f"{nats:.3f}" for nats in lost), "nats")
+    rests = [max(run["quiet"]) for run in seeds.values()]  # of two heads
+    print(f"{name:13} loses", *(f"{nats:.3f}" for nats in lost), "nats; rests on the first word:",
+          *(f"{weight:.2f}" for weight in rests))
 
 # %% [markdown]
-# With the last 12 words the plain model loses 0.03 to 0.10 nats. Keep the first word as well, and the loss is back, to within
-# 0.002 nats: so it was the first word that was missed. Newer models have other places to rest. **gpt-oss** gives each head a
-# learned score that joins the softmax without a key or a value (OpenAI 2025). An **output gate** multiplies what a head
-# says by a sigmoid of the token (Qiu et al. 2025). Here the gate cures most of it, and the learned sink does not: with two of three
-# seeds it loses more than the plain model. Its heads still rest on the first word. (Our explanation: nothing forbids them to. gpt-oss trains with windows, out
-# of which the first token moves.)
+# With the last 12 words the plain model loses 0.03 to 0.10 nats. Keep the first word as well, and the loss is back, to
+# within 0.002 nats: so it was the first word that was missed. Newer models have other places to rest. **gpt-oss** gives
+# each head a learned score that joins the softmax without a key or a value (OpenAI 2025). An **output gate** multiplies
+# what a head says by a sigmoid of the token (Qiu et al. 2025). Here the gate cures most of it, and the learned sink
+# does not: with two of three seeds it loses more than the plain model. The last column shows why it can: after words
+# that ask for nothing, one of its heads still gives the first word 0.26 to 0.35 of its weight. (Nothing forbids that.
+# gpt-oss trains with windows, out of which the first token moves. With the gate, one run rests there as well, at 0.66,
+# but loses only 0.020.)
 
 # %% [markdown]
 # ## 6 Chosen, not drawn
@@ -756,8 +760,8 @@ display(figures.by_distance(drawn | chosen, title="Chosen blocks find the fact a
 predicted("sparse-chosen", "most of them", "It sees a quarter, but it is the right quarter.")
 
 # %% [markdown]
-# With a quarter of the pairs, most questions are answered at every distance, and with an eighth still most of them.
-# The choice itself passes no gradient on. Our explanation: the gradient through the keys that *were* chosen turns queries
+# With a quarter of the pairs, most questions are answered at every distance, and with an eighth still most of them. The
+# choice itself passes no gradient on. Our explanation: the gradient through the keys that *were* chosen turns queries
 # toward the keys that answer them, and a mean that holds such a key then scores higher. What remains wrong is what the
 # table above showed: three other keys in the block can hide the right one.
 #
@@ -769,19 +773,20 @@ predicted("sparse-chosen", "most of them", "It sees a quarter, but it is the rig
 #   scores the blocks.
 # - **DeepSeek Sparse Attention** (DeepSeek-AI 2025, section 2) chooses single keys. A small *indexer* scores every pair
 #   with a few narrow heads in 8 bits, $I = \sum_h w_h\, \text{ReLU}(q_h \cdot k)$: two heads with products 2 and −3 and
-#   weights 0.5 and 1 give $0.5 \cdot 2 + 1 \cdot 0 = 1$. Attention sees the 2,048 keys with the largest $I$. Since a choice
-#   has no gradient, the indexer is trained to imitate the weights of dense attention. It is still quadratic, but cheap.
-#   In `txlib` it is part of latent attention, which DeepSeek uses it with: `LatentConfig(rank=512, index_top_k=2048)`.
-# - Older ways to choose: **Reformer** (Kitaev et al. 2020) hashes queries and keys, **Routing Transformers** (Roy et al.
-#   2020) cluster them, and each sees its own bucket.
+#   weights 0.5 and 1 give $0.5 \cdot 2 + 1 \cdot 0 = 1$. Attention sees the 2,048 keys with the largest $I$. Since a
+#   choice has no gradient, the indexer is trained to imitate the weights of dense attention. It is still quadratic, but
+#   cheap. In `txlib` it is part of latent attention, which DeepSeek uses it with: `LatentConfig(rank=512,
+#   index_top_k=2048)`.
+# - Older ways to choose: **Reformer** (Kitaev et al. 2020) hashes queries and keys, **Routing Transformers** (Roy et
+#   al. 2020) cluster them, and each sees its own bucket.
 
 # %% [markdown]
 # ## 7 The library, the whole play, and what became of it
 #
 # ### 7.1 The same patterns
 #
-# All patterns of this lesson are in `txlib.attention`. Below the checks is one of them in full: its rule, and the distances
-# that it allows, which tell the live blocks by arithmetic.
+# All patterns of this lesson are in `txlib.attention`. Below the checks is one of them in full: its rule, and the
+# distances that it allows, which tell the live blocks by arithmetic.
 
 # %%
 twins = {
@@ -796,10 +801,10 @@ for name, (ours, theirs) in twins.items():
 show_source(type(library.sliding_window(3)))
 
 # %% [markdown]
-# (Random blocks are drawn in another way there, so we compare Big Bird without them.) `BlockSparseAttention` runs any of
-# them as our loop does, for whole batches and all heads, forward and backward; on a GPU it leaves the live blocks to
-# PyTorch's FlexAttention, whose `mask_mod` is a function of positions like ours. So back to the whole play: 12 billion pairs, one head of width
-# 32, a window of 64 and one global character. Guess how long it takes.
+# (Random blocks are drawn in another way there, so we compare Big Bird without them.) `BlockSparseAttention` runs any
+# of them as our loop does, for whole batches and all heads, forward and backward; on a GPU it leaves the live blocks to
+# PyTorch's FlexAttention, whose `mask_mod` is a function of positions like ours. So back to the whole play: 12 billion
+# pairs, one head of width 32, a window of 64 and one global character. Guess how long it takes.
 
 # %% tags=["nbval-ignore-output"]
 n = 110_828
@@ -915,13 +920,14 @@ expect("Seconds", seconds, 0, 60)
 #
 # - A window has $n(2r+1) - r(r+1)$ pairs, $g$ global tokens add $g$ rows and columns, Big Bird has $g + w + r$ blocks
 #   per block of queries, a stride of $\sqrt n$ about $n \sqrt n$ pairs.
-# - What a stack can know are the non-zero entries of a product of matrices. Windows: $Lr$ to either side. Equal gaps
-#   in all layers: texts that never meet. One global token: everything in two layers. Random pairs: about $\log n$ steps.
-# - A mask alone saves nothing. What saves is to gather live blocks; the cost is the number of *blocks* that are touched.
+# - What a stack can know are the non-zero entries of a product of matrices. Windows: $Lr$ to either side. Equal gaps in
+#   all layers: texts that never meet. One global token: everything in two layers. Random pairs: about $\log n$ steps.
+# - A mask alone saves nothing. What saves is to gather live blocks; the cost is the number of *blocks* that are
+#   touched.
 # - One fact for all goes through a global token without loss. Sixty-four facts, each with its own question, did not.
 #   Make the askers global, or let each query choose its blocks.
-# - A trained head that has nothing to say may rest on the first token. Evict it, and the loss rises. With an output gate
-#   it hardly does.
+# - A trained head that has nothing to say may rest on the first token. Evict it, and the loss rises. With an output
+#   gate it hardly does.
 #
 # **Read** Beltagy et al. 2020, *Longformer*, [arXiv:2004.05150](https://arxiv.org/abs/2004.05150), section 3. Zaheer
 # et al. 2020, *Big Bird*, [arXiv:2007.14062](https://arxiv.org/abs/2007.14062), sections 2 and 3.4. Child et al.

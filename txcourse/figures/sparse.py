@@ -104,7 +104,8 @@ def causal_forms(causal: Mask, near: Mask, strided: Mapping[str, Mask], fixed: M
 
 
 def by_distance(runs: Mapping[str, Sequence[Sequence[float]]], *, title: str) -> Picture:
-    """Right answers in percent, in groups of four distances: for each pattern a line per seed."""
+    """Right answers in percent, in groups of four distances: for each pattern a line per seed in its color."""
+    patterns = ("window", "window + 1 global", "Big Bird", "all pairs", "4 of 16 blocks", "2 of 16 blocks")
     groups = len(next(iter(runs.values()))[0])
     middles = [4 * group + 1.5 for group in range(groups)]
     means = {name: np.mean(run, axis=0) for name, run in runs.items()}
@@ -114,6 +115,7 @@ def by_distance(runs: Mapping[str, Sequence[Sequence[float]]], *, title: str) ->
         xlabel="distance of the fact",
         ylabel="right answers (%)",
         dashed=["all pairs"],
+        colors=dict(zip(patterns, PALETTE, strict=False)),
         width=7.2,
         alt="Right answers against distance, a line for each of three seeds. "
         + "; ".join(f"{name}: {mean[0]:.0f}% at 0–3, {mean[7]:.0f}% at 28–31" for name, mean in means.items())
