@@ -42,8 +42,7 @@ def record(seed: int) -> None:
     short = {"ViT": rivals["ViT"], "convolutional": rivals["convolutional"], "ViT without positions": (without, 2e-3)}
     for name, (make, lr) in short.items():
         RUNS.record(partial(run, names, make, train, test, seed, lr=lr), "short", name, seed)
-    for name in ("ViT", "convolutional"):
-        make, lr = rivals[name]
+    for name, (make, lr) in rivals.items():
         for how, augment in (("", None), (", augmented", names["augment"])):
             options = {"lr": lr, "steps": STEPS_WITH_FEW, "augment": augment}
             RUNS.record(partial(run, names, make, few, test, seed, **options), "few", name + how, seed)

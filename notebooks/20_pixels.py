@@ -86,7 +86,7 @@ for side in (28, 224):
 # We have pixels, and attention. What has one to do with the other? Take a task in which nothing is learned. A picture
 # is noisy. To clean a pixel, average it with others: the noise averages out. With *which* others?
 #
-# - **By place**: with its neighbors, the nearer the more. That is a blur. A blur is a convolution: around each pixel
+# - **By place**: with its neighbors, near ones most. That is a blur. A blur is a convolution: around each pixel
 #   the same weights, whatever is there.
 # - **By content**: with pixels that *look alike*, wherever they are. Describe pixel $i$ by the $5 \times 5$ pixels
 #   around it, $p_i$, and give pixel $j$ the weight $e^{-\lVert p_i - p_j \rVert^2 / h}$. These are the **non-local
@@ -540,7 +540,7 @@ print(f"{dark.gather(1, best).float().mean():.0%} of the strongest keys are dark
       f"of all places {dark.float().mean():.0%}")
 
 # %% [markdown]
-# A picture's 196 queries choose among six or seven keys. So each place asks nearly the same question, and gets nearly
+# A picture's 196 queries choose among about seven keys. So each place asks nearly the same question, and gets nearly
 # the same answer: the block has found a way to tell *all* places something about the picture as a whole. It reads it
 # off a handful of places, mostly in the background. (Our explanation: a convolution has nothing else to say there.)
 # Large networks do so as well: Cao et al. (2019, *GCNet*) computed *one* map for all queries, and lost nothing.
@@ -646,8 +646,8 @@ plots.mask(
 # These pictures have rows of six pixels, so the neighbor above and to the left comes $6 + 1 = 7$ positions before. A
 # window in one dimension that reaches as far also reaches around the picture's edge. The one in two dimensions does
 # not: that is where its bands have gaps. How many pairs? In one direction of length $L > r$ there are
-# $L(2r+1) - r(r+1)$: each has $2r+1$, and at either end $r + \dots + 2 + 1$ of them are missing. Rows and columns don't
-# know of each other, so for a picture it is the *product*, $\big(H(2r+1) - r(r+1)\big)\big(W(2r+1) - r(r+1)\big)$.
+# $L(2r+1) - r(r+1)$: each has $2r+1$, and at either end $r + \dots + 2 + 1$ of them are missing. Rows and columns are
+# independent, so for a picture it is the *product*, $\big(H(2r+1) - r(r+1)\big)\big(W(2r+1) - r(r+1)\big)$.
 #
 # With this mask ordinary attention must give the same numbers (here without the vectors $r_{a-i,\,b-j}$, which section
 # 7 includes; here $r$ is the radius):
@@ -688,7 +688,8 @@ print(f"counted  {whole / 1e6:.2f} and {replaced / 1e6:.2f} million: "
 
 # %% [markdown]
 # The paper's Table 1 has 25.6 and 18.0 million parameters, 8.2 and 7.2 billion operations ($1 - 7.2 / 8.2$ are its
-# 12%), and accuracies on ImageNet of 76.9 and 77.6%. (Our count differs from the one on paper by the vectors $r$.)
+# 12%), and accuracies on ImageNet of 76.9 and 77.6%. (Our count differs
+# from the one on paper by the vectors $r$.)
 #
 # Mind what was counted: $3C^2$ are matrices that read *all* channels, for each head, as in lesson 04. The paper's text
 # (section 2.2) says something else: each of its eight heads gets a slice of the *input* only. That would be $3C^2/8$,
@@ -791,7 +792,7 @@ for name, runs in recorded.items():  # seed → what came out
 display(predicted("mixers-order", "the nine, by far", "Twelve points, with the same three matrices."))
 plots.ranges(
     kinds, xlabel="accuracy on the test (%), mean and range of three seeds",
-    title="A neighborhood helps; being told the places helps more",
+    title="A neighborhood helps, and so does being told the places",
     alt="Mean and range of three seeds, in percent: " + "; ".join(
         f"{name} {middle:.1f} ({low:.1f} to {high:.1f})"
         for name, (low, middle, high) in kinds.items()) + ".",
@@ -812,7 +813,7 @@ plots.ranges(
 #   explanation: these clothes are centered and upright, so *where* the ink is says most of what there is to know. The
 #   networks above average over all places at their end.
 #
-# All of them have trained for 300 steps, in which they saw each picture about once. Lesson 21 has longer runs.
+# All of them were trained for 300 steps, in which they saw each picture about once. Lesson 21 has longer runs.
 #
 # ## 7 Open the library
 #

@@ -380,9 +380,9 @@ for name, scores in {"picked": picked, "skewed": lambda q, e: skew(q @ e.mT)}.it
 # and $e$, of $n\,d_k$ numbers each, where picking keeps a vector for each pair: that is the paper's "from $O(n^2 d)$
 # to $O(n d)$".
 #
-# (The paper, in §3.5, cuts a long piece into blocks of $N$ tokens, each of which sees itself and the block before: $2nN$
-# scores instead of $n^2$. A block's queries are the last $N$ of $2N$ keys, which `skew` can do. The library's mask for
-# it is `block_local`.)
+# (The paper, in §3.5, cuts a long piece into blocks of $N$ tokens, each of which sees itself and the block before:
+# $2nN$ scores instead of $n^2$. A block's queries are the last $N$ of $2N$ keys, which `skew` can do. The library's
+# mask for it is `block_local`.)
 
 # %% [markdown]
 # ## 5 A model that learns chorales
@@ -588,7 +588,7 @@ predicted("music-positions", "relative and rotary")
 
 # %% jupyter={"source_hidden": true}
 figures.by_shift(recorded["keys"], tokens_per_note,
-                 title="Training on moved pieces: worse at home, better when moved")
+                 title="Training on moved pieces: worse at home, better at most moves")
 
 # %% [markdown]
 # The chorales are in many keys, but in some far more often than in others. Trained on them as written, a shift of one
@@ -597,8 +597,10 @@ figures.by_shift(recorded["keys"], tokens_per_note,
 # which notes go together, and not that a key can be moved. (Another reading, which nothing here rules out: two
 # semitones lead from common keys to common ones, one semitone to rare ones.)
 #
-# Trained on pieces moved at random, it costs nearly a fifth of a nat more at home: the same 500 batches have to do for many times as
-# many pieces. Moved, it costs a third of a nat less, in every seed, and hardly more than at home.
+# Trained on pieces moved at random, it costs nearly a fifth of a nat more at home. (Our explanation:
+# the same 500 batches have to do for many times as many pieces.) Averaged over the six moves it costs less in every
+# seed, by 0.24, 0.49 and 0.24 nats, and hardly more than at home. By two semitones down it gains nothing in two of the
+# three seeds.
 
 # %% [markdown]
 # ## 6 Finish a chorale, and hear it
@@ -683,7 +685,7 @@ for temperature, line in {0.3: cold, 0.9: finished, 1.5: hot}.items():
 
 # %% [markdown]
 # Cold, it plays safe: known chords, nearly every note on a beat. Hot, it draws what it considers unlikely: a quarter of
-# its chords are not among Bach's, and its notes scatter.
+# its chords are not among Bach's, and its notes scatter. (One draw each, of sixteen chords: a quarter is four.)
 #
 # ### Longer than any window
 #
@@ -766,11 +768,11 @@ figures.preferred_distances(
 )
 
 # %% [markdown]
-# Head 1 looks 2 tokens ago, nearly thirty times as much as evenly, and head 2 looks 3 tokens ago: to the bass these are
-# the alto and the soprano, now. Heads 3 and 4 look 4, 8 and 16 tokens ago: the voice itself, one step, half a beat and
-# a beat ago. Layer 2 has no such favorites; what it likes best gets two to four times the even weight, and comes back
-# about every 8 tokens, half a beat. (Heads may change places, and habits, in your run.) We told no head that there are
-# voices, steps and beats in a distance. They found it in the chorales.
+# Head 1 looks 2 tokens ago, more than eight times as much as evenly, and head 2 looks 3 tokens ago: to the bass these
+# are the alto and the soprano, now. Heads 3 and 4 look 4, 8 and 16 tokens ago: the voice itself, one step, half a beat
+# and a beat ago. Layer 2 has no such favorites; what it likes best gets two to four times the even weight, and comes
+# back about every 8 tokens, half a beat. (Heads may change places, and habits, in your run.) We told no head that there
+# are voices, steps and beats in a distance. They found it in the chorales.
 #
 # There can be no head for "four bars ago": that is 256 tokens, and only the last token of a window sees so far. The
 # peaks of section 1 need longer windows.
@@ -833,8 +835,8 @@ for voice, name in enumerate(("soprano", "alto", "tenor", "bass")):
 # ### 7.3 Open the library
 #
 # `SkewedBias` is the library's `skew` with its distances. Without a causal mask the leftovers would be wrong, so a
-# layer refuses. With one, both compute the same; the library's `skew` is shown below the check. (`txlib.models.MusicTransformer` is a GPT with this bias, and with
-# a vector for the voice and the beat.)
+# layer refuses. With one, both compute the same; the library's `skew` is shown below the check.
+# (`txlib.models.MusicTransformer` is a GPT with this bias, and with a vector for the voice and the beat.)
 
 # %%
 from txlib.attention import MultiHeadAttention, SkewedBias, relative

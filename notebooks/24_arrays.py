@@ -195,11 +195,11 @@ for n in (256, 1024, 2048):
 # ### 4.1 Where is what: Fourier features
 #
 # We have a reader that is cheap. What is missing is what it needs to know of an input. Latents look at the array by
-# attention, and attention doesn't see order. Without further help a Perceiver treats a picture as a bag of gray
-# values. So each row of the array must *say* where it is. One could give it the coordinates, $p = (\text{row},
-# \text{column})$, scaled to $[-1, 1]$. But then two neighbors differ by little, and a linear layer can hardly tell
-# them apart. Waves of many frequencies can (the idea of lesson 05's sinusoids). For each coordinate $p$ and $b$
-# frequencies $f$ from 1 to half the number of points along it:
+# attention, and attention doesn't see order. Without further help a Perceiver treats a picture as a bag of gray values.
+# So each row of the array must *say* where it is. One could give it the coordinates, $p = (\text{row}, \text{column})$,
+# scaled to $[-1, 1]$. But a linear function of $p$ only rises or only falls along a line, so no query can pick out a
+# place in the middle. With waves of many frequencies it can (the idea of lesson 05's sinusoids). For each coordinate
+# $p$ and $b$ frequencies $f$ from 1 to half the number of points along it:
 #
 # $$\big[\,p,\; \sin(\pi f_1 p), \dots, \sin(\pi f_b p),\; \cos(\pi f_1 p), \dots, \cos(\pi f_b p)\,\big]$$
 #
@@ -558,7 +558,8 @@ class PerceiverIO(nn.Module):
 # ### 6.2 See the rest of the picture
 #
 # Hide 40 of a digit's 64 pixels. Usually one would write zeros there, and a mask. Here they are simply **left out**:
-# the array has 24 rows. The query for a pixel is its place, in slower waves than those of the array; the answer, how much ink is there.
+# the array has 24 rows. The query for a pixel is its place, in slower waves than those of the array; the answer, how
+# much ink is there.
 
 
 # %%
@@ -617,8 +618,9 @@ for name, answer in answers.items():
 
 # %% [markdown]
 # The network's error is a quarter less than the mean picture's: what was seen says something about the rest. Copying a
-# neighbor is far worse: strokes are narrow. And the linear guess is clearly better than the network. As with the
-# digits' labels, 700 training steps do not make up for what the rival is given, here every pair of pixels. But the
+# neighbor is far worse: strokes are narrow. And the linear guess is clearly better than the network. Our
+# explanation, as for the digits' labels: 700 training steps do not make up for what the rival is given, here every pair
+# of pixels. But the
 # linear guess answers for these 64 places and no others.
 #
 # Queries need not be on the grid. Ask at $32 \times 32$ places, for a model that has only ever seen
