@@ -575,7 +575,7 @@ for name, (low, middle, high) in few.items():
 # %% jupyter={"source_hidden": true}
 plots.ranges(
     few, xlabel="accuracy on the test (%), mean and range of three seeds",
-    title="A hundred pictures: augmentation helps the ViT most; two layers stay ahead",
+    title="A hundred pictures: two layers stay ahead",
     alt="After training on a hundred pictures, mean and range of three seeds: " + "; ".join(
         f"{name} {middle:.1f} ({low:.1f} to {high:.1f})"
         for name, (low, middle, high) in few.items()) + ".",
