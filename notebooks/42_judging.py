@@ -495,7 +495,29 @@ for rule in ("checker that errs", "majority of accepted"):
 # state before and one move. If you write no states, you have to look at all moves at once.
 #
 # A **scratchpad** (Nye et al. 2021) or **chain of thought** (Wei et al. 2022) is such an answer: intermediate steps
-# first, the answer last. We let the model write every state, every second or fourth, or the answer alone.
+# first, the answer last. We let the model write every state, every second or fourth, or the answer alone. A dot above
+# the moves is a token that it writes, and the lines are what it has to be computed from:
+
+# %% jupyter={"source_hidden": true}
+moves = "on press press off press press on press".split()
+
+
+def written_states(every):  # node (step, position) → what it is computed from
+    ends = range(every - 1, len(moves), every)
+    return {(step, end): [*((0, end - back) for back in range(every)), *([(step - 1, end - every)] if step > 1 else [])]
+            for step, end in enumerate(ends, start=1)}
+
+
+figures.reach(
+    {"the answer alone": written_states(8), "every fourth state": written_states(4), "all states": written_states(1)},
+    moves, title="A written state makes the next step small", ylabel="token written",
+    alt="Three graphs above eight moves. The answer alone: one token above the last move with lines to all eight. Every "
+    "fourth state: two tokens, the second with lines to the first and to four moves. All states: a staircase of eight "
+    "tokens, each with a line to the one before and to one move.",
+)
+
+# %% [markdown]
+# On the left, one step has to take in eight moves; on the right, each takes in one move and one state.
 
 # %% tags=["recorded"]
 PRESS, DOT, MOVES = 2, 3, 8  # 0 is off, 1 is on, for moves and for the lamp
