@@ -343,6 +343,18 @@ all_tokens = [(ids, ids) for ids, _ in encoded(practice)]
 no_end = [(ids, [*labels[:-1], -100]) for ids, labels in encoded(practice)]
 
 # %% jupyter={"source_hidden": true}
+ids, labels = encode("Old or new? He hath spoken.", "Old")
+marks = [("template", "Q:"), ("user", " Old or new? He hath spoken."), ("template", "\nA:"), ("assistant", " Old\n")]
+figures.conversation(
+    shown(ids), {"the model reads": writers(*marks)},
+    {"answers only": labels, "all tokens": ids, "no end": [*labels[:-1], -100]},
+    title="What each variant should say next",
+)
+
+# %% [markdown]
+# Three masks for one conversation; the text is the same.
+
+# %% jupyter={"source_hidden": true}
 predict(
     "instructions-end", "The labels leave out the newline that ends an answer. Which fraction of the questions is right?",
     "as many as before", "about half as many", "next to none",
