@@ -51,7 +51,7 @@ class PagedStep:
         alike: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
         first = 0
         for table, _, new in texts:
-            alike[new, len(table).bit_length()].append((first, table))  # lengths that differ by less than half
+            alike[new, max(4, len(table).bit_length())].append((first, table))  # from 16 blocks on by length
             first += new
         self.rows = [self.join(group, new) for (new, _), group in alike.items()]
 
