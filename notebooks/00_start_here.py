@@ -72,9 +72,9 @@ from txcourse.tour import translate
 translate("Die Orks haben die Menschen angegriffen!")
 
 # %% [markdown]
-# It was never told which words belong together. German puts the verb last, so the model jumps to the end for *have
-# attacked* and back for *the humans*. Try other sentences in the cell above. It knows more about spaceships (*Wo ist
-# das Raumschiff?*) than about taxes (*Ich zahle keine Steuern.*). You build such a model in lessons 03 to 09.
+# It was never told which words belong together. Here German puts the main verb last, so the model jumps to the end for
+# *have attacked* and back for *the humans*. Try other sentences in the cell above. It knows more about spaceships (*Wo
+# ist das Raumschiff?*) than about taxes (*Ich zahle keine Steuern.*). You build such a model in lessons 03 to 09.
 
 # %% [markdown]
 # ## 3 Fix a mask
@@ -162,14 +162,14 @@ predicted("leak", "the leaky one has the lower loss, the right one writes better
 
 # %% [markdown]
 # In training, the leaky model *reads* the character that it should guess. When it writes, there is nothing to read, and
-# it does worse than a blind guess. No error message warns you. In this course you break every part like this and learn
-# to recognize the symptoms.
+# it does about as badly as a blind guess. No error message warns you. In this course you break every part like this and
+# learn to recognize the symptoms.
 
 # %% [markdown]
 # ## 5 Choose a track
 #
 # You need Python, some torch (`nn.Module`, `backward()`), matrix products, and the chain rule. Each lesson builds one
-# part from bare torch, breaks and measures it, and proves that the course's library computes the same. Its exercise has
+# part from bare torch, breaks and measures it, and checks that the course's library computes the same. Its exercise has
 # tasks with hints and checks.
 #
 # <!-- tracks -->

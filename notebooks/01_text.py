@@ -432,7 +432,7 @@ for name, encoder in (("cut", cut), ("uncut", uncut)):
 # them. The simplest one counts: how often did this token follow the one before it? (A pair that it has never seen gets
 # a little, in proportion to how common the token is.) Its *surprise* at a token of probability $p$ is $\log_2 1/p$
 # bits: 0 if it was certain, 3 if it was torn between eight. We add up the surprise over *Julius Caesar* and divide by
-# the number of bytes, so that both vocabularies are paid for the same text.
+# the number of bytes, so that both vocabularies are judged on the same text.
 
 
 # %%
@@ -474,10 +474,11 @@ for word in ("lord", "what", "thou"):
     print(f"   uncut: {ways(uncut, word, test)}")
 
 # %% [markdown]
-# Cut, *lord* is always the same token, with everything that has been counted for it. Uncut, `lord`, `my lord` and
-# `, my lord` are different tokens, and what follows a lord has to be learned anew for each. If that is the cause, more text
-# must help, and it does: with four times the text, and four times again, the gap shrinks from 0.23 bits to 0.18 and
-# 0.12. Without such cuts, GPT-2's authors also saw many versions of common words, such as `dog.`, `dog!` and `dog?`.
+# Cut, *lord* is always the same token, with everything that has been counted for it. Uncut, `lord`, `my lord` and `, my
+# lord` are different tokens, and what follows a lord has to be learned anew for each. That is our explanation. It
+# predicts that more text helps, and it does: with four times the text, and four times again, the gap shrinks from 0.23
+# bits to 0.18 and 0.12. Without such cuts, GPT-2's authors also saw many versions of common words, such as `dog.`,
+# `dog!` and `dog?`.
 
 # %% [markdown]
 # ## 5 Real data: the vocabulary of GPT-2
@@ -570,7 +571,7 @@ print(f"GPT-2's {len(gpt2):,}: {len(gpt2.encode(test)):,} tokens; {len(gpt2) * 7
 #
 # Merging is not the only way to a vocabulary. The *unigram* method (Kudo 2018,
 # [arXiv:1804.10959](https://arxiv.org/abs/1804.10959)) works in the opposite direction. It begins with far too many
-# pieces, each with a probability, and drops those that are missed least. A text is cut so that the product of its
+# pieces, each with a probability, and drops those it can best do without. A text is cut so that the product of its
 # pieces' probabilities is largest. *SentencePiece* (Kudo and Richardson 2018,
 # [arXiv:1808.06226](https://arxiv.org/abs/1808.06226)) is a program that learns either kind from raw text, with spaces
 # written as `▁`. T5 uses its unigrams, the first two Llamas its byte pairs.
@@ -683,7 +684,7 @@ print("near king:", [common[i] for i in counts[place["king"]].topk(6).indices])
 # Nearly every word is near *the*. So compare each count with chance. Say that *king* has 100 neighbors in all, and one
 # word in 1,000 is *queen*. In a shuffled text, we would see 100 · 1/1,000 = 0.1 queens near kings. If we see 2, that is
 # 20 times as many, and the pair gets the natural logarithm of 20, about 3. If one word in 20 is *the*, 5 of them near
-# kings are just what chance gives, and $\log 1 = 0$. What is rarer than chance gets 0 as well. That is *positive
+# kings are just what chance gives, and $\log 1 = 0$. A pair that is rarer than chance gets 0 as well. That is *positive
 # pointwise mutual information*, where $\text{count}(a)$ is the number of $a$'s neighbors, and the total is that of all
 # words' neighbors:
 #
@@ -770,9 +771,9 @@ for name, each in {"random": torch.randn(2000, 100), "plain counts": counts,
     print(f"{name:22} {found.float().mean():4.0%}")
 
 # %% [markdown]
-# Each step helps, the last one by only two pairs of 22. A Transformer counts no neighbors: its table starts at random,
-# and training moves the rows. But the result is often similar, since the rest of the network knows a word only by its
-# row.
+# Comparing with chance helps. The 100 directions, one number in 20, lose nothing; that they find two more pairs of 22
+# can be luck. A Transformer counts no neighbors: its table starts at random, and training moves the rows. But the
+# result is often similar, since the rest of the network knows a word only by its row.
 
 # %% [markdown]
 # ### Whole sentences (second reading)
@@ -904,7 +905,8 @@ plots.heads(
 # %% [markdown]
 # ## 9 Summary
 #
-# - Text is bytes; 256 of them write everything, but in long sequences. Words make short ones, but new words never end.
+# - Text is bytes; 256 of them write everything, but in long sequences. Words make short ones, but there is always a
+#   new one.
 # - Byte-pair encoding joins frequent pairs, in a fixed order. Encoding repeats that order; decoding joins bytes.
 # - Cutting into pieces first lets a frequent word be one token, whatever is next to it. Without it there are fewer
 #   tokens, but they are harder to predict. A vocabulary is good for the texts it was learned from.

@@ -15,7 +15,7 @@
 # ## 1 The problem: from one sequence to another
 #
 # Lesson 01 turned text into a row of vectors. What is missing is a way to turn one row into another, such as a sentence
-# into its translation: Chinese to English in one of the lectures, German to English here.
+# into its translation, here from German to English.
 #
 # Our sentences come from dialogues in free computer games. Could you translate them word by word, with a dictionary?
 # Look at what *Ziel* becomes. The last pair will stay with us through lesson 09.
@@ -239,9 +239,9 @@ print(f"{factors[0]:.3f} · {factors[1]:.3f} = {by_hand:.3f}; autograd {h_0.grad
 #
 # ### Gates
 #
-# Let the state be *kept*, unless something says otherwise. Keep a part $z$ of it, and take the rest, $1 - z$, from a
-# proposal $n_t$: $h_t = (1 - z)\,n_t + z\,h_{t-1}$. After 20 steps, $z^{20}$ of $h_0$ is left: a millionth for
-# $z = 0.5$, 36% for $z = 0.95$, everything for $z = 1$.
+# Let the state be *kept*, unless something says otherwise. Keep a fraction $z$ of it, and take the rest, $1 - z$, from
+# a proposal $n_t$: $h_t = (1 - z)\,n_t + z\,h_{t-1}$. After 20 steps, $z^{20}$ of $h_0$ is left: a millionth for $z =
+# 0.5$, 36% for $z = 0.95$, everything for $z = 1$.
 #
 # The net computes $z$ itself, for each entry of the state, from the word and the state. Such a number between 0 and 1
 # is a **gate**. The **gated recurrent unit** (GRU; Cho et al. 2014) has two: $z$, and $r$, which says how much of the
@@ -268,7 +268,7 @@ print(f"h = {1 - z:.2f} · {n:.2f} + {z:.2f} · {h:.2f} = {new:.2f}")
 # \end{aligned}$$
 #
 # Here $\sigma$ is the sigmoid, and $\odot$ multiplies entry by entry. These are PyTorch's equations. In some papers $z$
-# and $1 - z$ change places, and $r_t$ multiplies $h_{t-1}$ *before* the matrix.
+# and $1 - z$ are swapped, and $r_t$ multiplies $h_{t-1}$ *before* the matrix.
 
 # %% tags=["recorded"]
 class Gated(nn.Module):
@@ -643,7 +643,8 @@ predict("choose-where", "Which of these comes close to attention at 16 letters?"
         "the wider net", "the same weight for all states", "one vector, trained twice as long", "none of them")
 
 # %% [markdown]
-# Section 3's command recorded them, with three seeds. This is the fraction of 16 letters that each got right:
+# Section 3's command recorded them, with three seeds. (Its seed 0 is not bit for bit the run above, so the numbers can
+# differ a little.) This is the fraction of 16 letters that each got right:
 
 # %%
 runs = {name: [*seeds.values()] for name, seeds in recorded["reversal"].items()}
@@ -895,7 +896,7 @@ figures.reach(
 # No gate of a GRU can do that alone. $r = 0$ hides the past from the *proposal* only.
 # </details>
 #
-# **3. You replace one GPU by a hundred. Which of these is then trained on one long sentence hardly any faster?**
+# **3. You replace one GPU by a hundred. Which of these hardly trains faster on one long sentence?**
 #
 # <details><summary>A. The recurrent net</summary>
 #

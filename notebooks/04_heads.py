@@ -165,8 +165,8 @@ prove_equal(moved, exchanged, what="Exchanged outputs, and outputs exchanged")
 prove_equal(plain[3], exchanged[3], what='What "attacked" hears in the two sentences')
 
 # %% [markdown]
-# To *attacked*, both sentences are the same. So word vectors must also say where a word is (lesson 05); until then, each
-# position simply has a learned vector that is added to the word's.
+# To *attacked*, both sentences are the same. So word vectors must also say where a word is (lesson 05); until then,
+# each position simply has a learned vector that is added to the word's.
 #
 # ### Measured: look left
 #
@@ -779,9 +779,9 @@ expect("Gaps filled correctly", right, 0.35, 0.5)
 #
 # ### What do the heads look at?
 #
-# Take one held-out sentence, and hide each of its words in turn. At *king*, the model is told *more* and *Haldric* only,
-# and where the gap is. Which head finds *könig* for *king*, and which *tot* for *dead*? Run the cell for a menu of the
-# heads, with numbers.
+# Take one held-out sentence, and hide each of its words in turn. At *king*, the model is told *more* and *Haldric*
+# only, and where the gap is. Which head finds *könig* for *king*, and which *tot* for *dead*? Run the cell for a menu
+# of the heads, with numbers.
 
 # %% tags=["nbval-ignore-output"]
 def weights_of(model, line):
@@ -799,7 +799,7 @@ explore.heads(weight, rows=rows, columns=columns)
 # In our run, head 0 finds *könig* (.88; head 3 gives it .56), and heads 0, 1 and 2 find *tot*.
 # </details>
 #
-# One sentence can be lucky, so we count over all held-out sentences: how much of a head's weight goes to the
+# One sentence can be luck, so we count over all held-out sentences: how much of a head's weight goes to the
 # translation of the *hidden* word, which the query has not seen? From each start, the best and the worst of the four
 # heads:
 
@@ -878,8 +878,9 @@ plots.ranges(
 # (lesson 09), where more is better; 1 head was 0.9 below them, and 32 were 0.4 below. How many heads pay depends on the
 # task and on the rest of the network.
 #
-# And with both shortcuts? No error, no `nan`: just a model whose four heads are worse than one right head, and hardly
-# better than no German (3.65 and 3.73). This is what many mistakes in attention look like.
+# And with both shortcuts? No error, no `nan`: just a model whose four heads are worse than one right head (3.65 and
+# 3.52). With all its German, it does hardly better than the query alone, which knows only the two neighbors and the
+# position (3.73). This is what many mistakes in attention look like.
 
 # %% [markdown]
 # ## 8 Quiz
