@@ -67,7 +67,7 @@ def seconds(n):
 
 
 # %% [markdown]
-# The first call warms up, and is thrown away. Of two more at each length the faster counts.
+# The first call warms up, and is thrown away. Of two more runs at each length, the faster counts.
 
 # %% tags=["nbval-ignore-output"]
 seconds(256)  # the first call is slower
@@ -236,8 +236,8 @@ class Block(nn.Module):
 # \underbrace{2 \cdot 2 n d \cdot 4d}_{\text{feed-forward}} \;=\; 24\, n d^2 + 4\, n^2 d$$
 #
 # The number of heads does not appear: $h$ heads have $h$ squares, and each entry of one takes $d/h$ multiplications
-# instead of $d$. Does torch count the same? We ask on the *meta* device, where tensors have a shape and no content, so we
-# may count any length, with GPT-2's width of 768:
+# instead of $d$. Does torch count the same? We ask on the *meta* device, where tensors have a shape and no content, so
+# we may count any length, with GPT-2's width of 768:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -278,7 +278,7 @@ for n in (256, 1024, 4096, 16_384, 50_000):
 #
 # $$\frac{4n^2d}{24nd^2 + 4n^2d} = \frac{n}{n + 6d}$$
 #
-# It depends on $n/d$ alone. Guess: GPT-3 reads 2,048 tokens at a width of 12,288. What part of its operations are
+# It depends on $n/d$ alone. Guess: GPT-3 reads 2,048 tokens at a width of 12,288. What fraction of its operations are
 # scores and mixing?
 
 # %%
@@ -343,14 +343,14 @@ expect("Slope of scores and mixing at the end", slope, 1.4, 3)
 figures.clock(lengths, clock, title="On the clock the square wins earlier than counted", mark=("n = 2d, for the projections", 256))
 
 # %% jupyter={"source_hidden": true}
-predicted("wall-clock", "earlier than counted", "A softmax and the traffic to memory are not in the count.")
+predicted("wall-clock", "earlier than counted", "Division, softmax and the traffic to memory are not in the count.")
 
 # %% [markdown]
 # Why earlier? The counter counts products only. Between the two products of the square there are a division and a
 # softmax: about six operations for each of the $h\,n^2$ entries. Each entry is read and written twice for it, 16 bytes,
 # which makes 0.4 operations per byte. (The projections read $x$ and four matrices and write four results: at 1,024
-# tokens 47 operations per byte.) So the softmax is far down the slope of lesson 13's roofline, where memory is the
-# limit. How much of the square's time does that cost?
+# tokens 47 operations per byte.) On lesson 13's roofline
+# that is far down the slope, where a GPU waits for memory. How much of the square's time do they take here?
 
 # %% tags=["nbval-ignore-output"]
 n, d, heads = 1024, 128, 4
@@ -362,8 +362,9 @@ print(f"division and softmax: {count / (count + 4 * n**2 * d):.0%} of the operat
       f"{between / (products + between):.0%} of the square's time")
 
 # %% [markdown]
-# Division and softmax have next to no operations and a good part of the time: they wait for memory, and for the
-# exponentials. So there are two walls: one of operations, one of memory.
+# Division and softmax have next to no operations and a good part of the time. (Our explanation, for one thread: an
+# exponential takes far longer than a multiplication in a matrix product, and each entry is touched several times. On a
+# GPU, memory is the limit.) And the square has to be kept somewhere, which is the second wall: memory.
 
 # %% [markdown]
 # ## 4 The wall of memory
@@ -414,10 +415,10 @@ meta = [torch.empty(50_000, 64, device="meta")] * 3  # (n, d_k) each
 print(f"on the meta device         : {largest(head.mix, *meta) / 1e9:.1f} GB")
 
 # %% [markdown]
-# And it is not one such square. The softmax makes a second one. GPT-2 small has 12 heads in each of 12 blocks. When it is
-# *trained*, the backward pass needs the attention weights of all blocks again. `activation_memory` adds up what a training
-# keeps, without running it (lesson 10). One text of $n$ tokens, once with all scores written out, once with torch's fused
-# kernel. How much will four times the length cost, in each column?
+# And it is not one such square. The softmax makes a second one. GPT-2 small has 12 heads in each of 12 blocks. When it
+# is *trained*, the backward pass needs the attention weights of all blocks again. `activation_memory` adds up what a
+# training keeps, without running it (lesson 10). One text of $n$ tokens, once with all scores written out, once with
+# torch's fused kernel. How much will four times the length cost, in each column?
 
 # %%
 from dataclasses import replace
@@ -445,10 +446,10 @@ for n in (256, 1024, 4096):
 #
 # ### 4.2 What a fused kernel changes, and what not
 #
-# `F.scaled_dot_product_attention` never writes the square down. It takes a few queries and a few keys at a time, a small
-# *tile* of the square. From tile to tile it keeps a running softmax (the largest score and the sum so far), and it
-# forgets the tile's scores. (The idea is called FlashAttention, Dao et al. 2022; lesson 34 builds it.) So the largest
-# tensor is the output, $n \times d$:
+# `F.scaled_dot_product_attention` never writes the square down. It takes a few queries and a few keys at a time, a
+# small *tile* of the square. From tile to tile it keeps a running softmax (the largest score and the sum so far), and
+# it forgets the tile's scores. (The idea is called FlashAttention, Dao et al. 2022; lesson 34 builds it.) So the
+# largest tensor is the output, $n \times d$:
 
 # %%
 def fused(q, k, v):  # (n, d_k) each
@@ -488,9 +489,9 @@ expect("Slope of the fused kernel's time", slope, 1.6, 2.3)
 predicted("wall-fused", "four times", "Every pair still meets: 4n²d operations.")
 
 # %% [markdown]
-# It is faster by a factor. (Our explanation: the square no longer travels to memory and back. Written out, the last doubling
-# took about ten times as long here: the scores no longer fit into the caches.) But it climbs with a slope of 2 all
-# the same, and a factor of four would buy just one doubling. In short: with fused kernels, the *memory* of the
+# It is faster by a factor. (Our explanation: the square no longer travels to memory and back. Written out, the last
+# doubling took about ten times as long here: the scores no longer fit into the caches.) But it climbs with a slope of 2
+# all the same, and a factor of four would buy just one doubling. In short: with fused kernels, the *memory* of the
 # scores no longer limits the length of a text, and *time* still does.
 
 # %% [markdown]
@@ -512,7 +513,7 @@ predicted("wall-fused", "four times", "Every pair still meets: 4n²d operations.
 # ### 5.1 Four layers
 #
 # The table counts scores and mixing of self-attention, without projections, so we leave them out. The recurrent layer
-# is $h_t = \tanh(W h_{t-1} + U x_t)$, which torch has. The convolution reads the $k$ last positions.
+# is $h_t = \tanh(W h_{t-1} + U x_t)$, which torch has. The convolution reads the last $k$ positions.
 
 # %%
 def attention(x):  # (n, d)
@@ -569,8 +570,8 @@ for name in LAYERS:
     print(f"{name:15} {base:9,} operations; exponents of n, d, and k or r: {powers}")
 
 # %% [markdown]
-# All twelve exponents are the table's. Its constants, which $O$ hides: self-attention $4n^2d$, recurrent $4nd^2$
-# ($W h$ and $U x$, $2d^2$ each), convolutional $2knd^2$, restricted $4rnd$. With $n = 64$, $d = 32$ and 4 for $k$ and $r$,
+# All twelve exponents are the table's. Its constants, which $O$ hides: self-attention $4n^2d$, recurrent $4nd^2$ ($W h$
+# and $U x$, $2d^2$ each), convolutional $2knd^2$, restricted $4rnd$. With $n = 64$, $d = 32$ and 4 for $k$ and $r$,
 # these are the numbers printed above.
 #
 # So self-attention takes fewer operations than a recurrent layer as long as $n < d$, as the paper says: a sentence of
@@ -580,8 +581,8 @@ for name in LAYERS:
 # ### 5.3 Second column: steps that wait
 #
 # How many computations must wait for one another, whatever machine you have? Autograd writes down what was computed
-# from what: each result is a node that knows the ones before it (lesson 02's graphs). The longest chain is what no machine
-# can do at the same time. (A whole matrix product is one node, and so is a softmax.)
+# from what: each result is a node that knows the ones before it (lesson 02's graphs). The longest chain is what no
+# machine can do at the same time. (A whole matrix product is one node, and so is a softmax.)
 
 # %%
 def chain(node):  # nodes in the longest chain that ends here
@@ -610,13 +611,13 @@ for name in LAYERS:
 
 # %% [markdown]
 # The convolution is one large product, and gets the most done. The recurrent layer is 2,048 small ones, one after
-# another, and gets a small part of that done. On a GPU with thousands of units the gap becomes a gulf. (Our restricted
-# layer gets the least done for another reason: its products are tiny. Lesson 31 does better.)
+# another, and gets a small fraction of that done. On a GPU with thousands of units the gap becomes a gulf. (Our
+# restricted layer gets the least done. Our explanation: its products are tiny. Lesson 31 does better.)
 #
 # ### 5.4 Third column: the longest path
 #
-# How many layers must the news from the first position pass until it is heard at the last? If the last output does not
-# depend on the first input, its gradient there is exactly 0. So stack layers until it is not. The fourth kind is a
+# How many layers must news from the first position pass through before the last one hears it? If the last output does
+# not depend on the first input, its gradient there is exactly 0. So stack layers until it is not. The fourth kind is a
 # **dilated** convolution: its $k$ inputs are further apart in each layer, 1, 3, 9 … positions.
 
 # %%
@@ -661,14 +662,14 @@ paths = {"recurrent (steps)": lengths} | needed
 figures.longest_paths(lengths, paths)
 
 # %% [markdown]
-# Self-attention: 1, always. Restricted: with $r = 9$ each layer looks 8 back, so about $n/8$ layers: the price of leaving
-# the square. And the convolution? The table says $\log_k n$, but the measured line is as steep as the recurrent one's:
-# about $n/(k-1)$. It is the *dilated* convolution that needs $\log_3 n$ layers: 2, 3, 4, 5. The paper says so in its
-# text: $O(n/k)$ for contiguous kernels, $O(\log_k n)$ for dilated ones.
+# Self-attention: 1, always. Restricted: with $r = 9$ each layer looks 8 back, so about $n/8$ layers: the price of
+# leaving the square. And the convolution? The table says $\log_k n$, but the measured line is as steep as the recurrent
+# one's: about $n/(k-1)$. It is the *dilated* convolution that needs $\log_3 n$ layers: 2, 3, 4, 5. The paper says so in
+# its text: $O(n/k)$ for contiguous kernels, $O(\log_k n)$ for dilated ones.
 #
-# What an output can depend on is its **receptive field**. With $L$ layers of width $k$ it has $1 + L (k - 1)$ positions:
-# 4 layers of width 3 see 9. With dilation the gaps add up: it grows $k$-fold with each layer where they are $1, k, k^2
-# \dots$, as here, and about doubles where they are $1, 2, 4 \dots$, whatever $k$ is.
+# What an output can depend on is its **receptive field**. With $L$ layers of width $k$ it has $1 + L (k - 1)$
+# positions: 4 layers of width 3 see 9. With dilation the gaps add up: it grows $k$-fold with each layer where they are
+# $1, k, k^2 \dots$, as here, and about doubles where they are $1, 2, 4 \dots$, whatever $k$ is.
 #
 # Two translators were built of convolutions: ByteNet (Kalchbrenner et al. 2016), dilated by 1, 2, 4 … and without
 # attention, and ConvS2S (Gehring et al. 2017), with attention in every decoder layer. Both are in the library
@@ -693,7 +694,7 @@ figures.longest_paths(lengths, paths)
 #   only at the end, because long sequences are "disproportionately expensive".
 #
 # All three have moved since: rotary positions, fused kernels, machines. Here are models at their full length: the
-# scores' part of the operations; the scores of one block if they were written out in 16 bits; and the cache of keys
+# scores' fraction of the operations; the scores of one block if they were written out in 16 bits; and the cache of keys
 # and values (lesson 13).
 
 # %%
@@ -731,62 +732,75 @@ for name, config in FAMILIES.items():
           f"{scores:8,.2f} GB per block; {kept}")
 
 # %% [markdown]
-# For years that part stayed small: models grew wider as they grew longer. The last row is a different world: its scores
-# would take a terabyte per block, so only fused kernels make such a model possible. When its context is full, most of its
-# work is the square: 83%, or 71% if the kernel skips the half that is masked. (The sizes are from Llama Team 2024. Gemini
-# 1.5 was tested on ten million tokens, Gemini Team 2024; how its attention is computed was not published.)
+# For years that fraction stayed small: models grew wider as they grew longer. The last row is a different world: its
+# scores would take a terabyte per block, so only fused kernels make such a model possible. When its context is full,
+# most of its work is the square: 83%, or 71% if the kernel skips the half that is masked. (The sizes are from Llama
+# Team 2024. Gemini 1.5 was tested on ten million tokens, Gemini Team 2024; how its attention is computed was not
+# published.)
 #
 # **When a model writes**, the square hides. With a cache, one new token meets $n$ old ones: $4nd$ operations per block
 # next to $24d^2$, and the cache grows by one row. *Linear*, per token. But a text is many tokens:
 #
 # $$\sum_{i=1}^{n} 4 i d \approx 2 n^2 d$$
 #
-# That is half of the square, spread over time. And the cache must be *read* for each token: 17 GB in the last row, where
-# shared keys and values (lesson 16) have already made it four times smaller.
+# That is half of the square, spread over time. And the cache must be *read* for each token: 17 GB in the last row,
+# where shared keys and values (lesson 16) have already made it four times smaller.
 
 # %% [markdown]
 # ### 6.2 Break it: simply cut the text off
 #
-# The cheapest way around the wall: let the model read the last 512 tokens and forget the rest. What is lost? A small model
-# won't tell: lesson 10's GPT hardly uses more than the last three characters. Ask the *text*.
+# The cheapest way around the wall: let the model read the last 512 tokens and forget the rest. What is lost? A small
+# model won't tell: lesson 10's GPT hardly uses more than the last three characters. Ask the *text*.
 #
-# Many words of *Hamlet* occur two to ten times: names, places, plots, poison. When such a word comes back, how far away was
-# it mentioned last? If that is beyond the context, then to the model the word is new.
+# Many words of *Hamlet* occur two to ten times: names, places, plots, poison. When such a word comes back, how far away
+# was it mentioned last? If that is beyond the context, then to the model the word is new.
 
 # %% jupyter={"source_hidden": true}
 predict(
-    "wall-rare", "For what part of them does a context of 1,024 tokens suffice?",
+    "wall-rare", "For what fraction of them is a context of 1,024 tokens enough?",
     "less than a quarter", "about half", "three quarters", "nearly all",
 )
 
 # %%
+import random
 import re
 from collections import Counter
 
 found = [(word.group().lower(), word.start())
          for word in re.finditer(r"[A-Za-z']+", play)]
 frequency = Counter(word for word, _ in found)
-tokens_per_character, seen, distances = len(ids) / len(play), {}, []
-for word, start in found:
-    if 2 <= frequency[word] <= 10:
-        if word in seen:
-            distances.append((start - seen[word]) * tokens_per_character)
-        seen[word] = start
 contexts = [2**k for k in range(7, 17)]
-in_view = [100 * sum(far <= n for far in distances) / len(distances) for n in contexts]
-print(f"{len(distances):,} times such a word comes back; its last mention is in view:")
-print(*(f"{n:,}: {percent:.0f}%" for n, percent in zip(contexts, in_view)), sep="  ")
+
+
+def in_view(words):  # for each context: how many last mentions are in it, in percent
+    seen, distances = {}, []
+    for word, (_, start) in zip(words, found):  # at the play's own places
+        if 2 <= frequency[word] <= 10:
+            if word in seen:
+                distances.append((start - seen[word]) * len(ids) / len(play))
+            seen[word] = start
+    return [100 * sum(far <= n for far in distances) / len(distances) for n in contexts]
+
+
+words = [word for word, _ in found]
+views = {"the play": in_view(words), "its words, shuffled": in_view(
+    random.Random(0).sample(words, len(words)))}
+print("rare words that come back, last mention in view:")
+for name, view in views.items():
+    print(f"{name:20}", *(f"{n:,}: {percent:.0f}%" for n, percent in zip(contexts, view)))
 
 # %% jupyter={"source_hidden": true}
-figures.in_view(contexts, in_view)
+figures.in_view(contexts, views)
 
 # %% jupyter={"source_hidden": true}
 predicted("wall-rare", "less than a quarter", "To have half of them in view takes more than 4,096 tokens.")
 
 # %% [markdown]
-# Each doubling of the context brings a few more into view. What is far away is worth less than what is near, but it is
-# worth something all the way. Keep that in mind when you look for a cheaper pattern than the square: **a lot from nearby,
-# a little from everywhere.**
+# We chose rare words, so most of them *must* be far apart. That is what the second line is for: in the same words,
+# shuffled, what comes back is wherever chance puts it. Near by, the play is far ahead: the last 128 tokens hold an
+# eighth of the last mentions instead of one in a hundred. From 4,096 tokens on, most of the rise is chance. So a word
+# that comes back is often near, but it can be anywhere. (And to be in view is not yet to be of use.) Keep that in mind
+# when you look for a cheaper pattern than the square: **a lot from nearby, a little from everywhere.**
 
 # %% [markdown]
 # ## 7 The map, and the library
@@ -826,7 +840,8 @@ figures.ways_round(
 # ### 7.2 A mask is no saving
 #
 # In `txlib`, `DenseAttention` is what every model has unless told otherwise. It decides between section 3's definition
-# and the fused kernel by the method shown below. Our restricted attention is a mask for it, causal and no further back than $r - 1$:
+# and the fused kernel by the method shown below. Our restricted attention is a mask for it, causal and reaching no
+# further back than $r - 1$:
 
 # %%
 from txlib.attention import DenseAttention, causal, sliding_window
@@ -863,12 +878,12 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 #
 # <details><summary>A. A self-attention layer is O(n · d²), a recurrent one O(n² · d)</summary>
 #
-# Exchanged. Attention compares $n^2$ pairs of vectors of width $d$; a recurrent layer multiplies each of $n$ vectors by
+# Swapped. Attention compares $n^2$ pairs of vectors of width $d$; a recurrent layer multiplies each of $n$ vectors by
 # matrices of $d \times d$.
 # </details>
 # <details><summary>B. A self-attention layer takes O(n) sequential steps, a recurrent one O(1)</summary>
 #
-# Exchanged again. All scores can be computed at once; a recurrent state has to wait for the one before it.
+# Swapped again. All scores can be computed at once; a recurrent state has to wait for the one before it.
 # </details>
 # <details><summary>C. In self-attention the longest path between two positions is O(1), in a recurrent layer O(n)</summary>
 #
@@ -900,7 +915,8 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 # Then a thousand tokens *more* would multiply the cost by a fixed factor: 3, 11, and at 4,000 already 148.
 # </details>
 #
-# **3. A model with d = 4,096 and a plain feed-forward network ($d_\text{ff} = 4d$) reads 4,096 tokens. Scores and mixing are**
+# **3. A model with d = 4,096 and a plain feed-forward network ($d_\text{ff} = 4d$) reads 4,096 tokens. Scores and
+# mixing are**
 #
 # <details><summary>A. half of the operations: n = d</summary>
 #
@@ -912,7 +928,7 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 # </details>
 # <details><summary>C. one third</summary>
 #
-# That is their part of the *attention* layer, $4n^2d$ of $8nd^2 + 4n^2d$. The feed-forward network is missing.
+# That is their fraction of the *attention* layer, $4n^2d$ of $8nd^2 + 4n^2d$. The feed-forward network is missing.
 # </details>
 #
 # **4. What does a fused kernel (FlashAttention) change about attention over n tokens?**
@@ -951,8 +967,8 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 # - Double the length, and see what the cost is multiplied by: 2 is linear, 4 is quadratic. On logarithmic axes the
 #   slope is the exponent. $O$ says which is higher in the end, constants say where the end begins.
 # - A block costs $24nd^2 + 4n^2d$. Scores and mixing overtake the projections at $n = 2d$, everything else at $6d$; on
-#   the clock somewhat earlier. Their fraction of a block is $n/(n+6d)$: 2.7% in GPT-3, more than 80% in a Llama with 131,072
-#   tokens.
+#   the clock somewhat earlier. Their fraction of a block is $n/(n+6d)$: 2.7% in GPT-3, more than 80% in a Llama with
+#   131,072 tokens.
 # - Written out, scores take $n^2$ numbers per head: 10 GB at 50,000 tokens. Fused kernels make the memory linear. The
 #   operations stay.
 # - The square buys attention two things: nothing waits, and the path is a single step. Recurrent layers wait;

@@ -131,12 +131,12 @@ predict(
 
 # %% jupyter={"source_hidden": true}
 display(figures.ranks_of_heads(rank))
-predicted("rank-heads", "few in the upper layers, many in the first", "Two of the first layer need more than random ones.")
+predicted("rank-heads", "few in the upper layers, many in the first", "Three of the first layer need more than random ones.")
 
 # %% [markdown]
 # In layers 3 and 4 the premise holds: 10 to 44 of 256 directions are enough. (Wang et al. found it in RoBERTa as well:
-# in higher layers the rank is lower.) But two heads of the first layer need about 200: more than random ones! Are they
-# so rich? Here is one of them, its first 16 tokens:
+# in higher layers the rank is lower.) But three heads of the first layer need more than random ones, and two of them
+# about 200! Are they so rich? Here is one of them, its first 16 tokens:
 
 # %% jupyter={"source_hidden": true}
 names = [pieces.decode([token]).replace("\n", "⏎") for token in ids[0, :16].tolist()]
@@ -198,13 +198,13 @@ def best_of_rank(q, k, v, rank):
 
 
 lost = {}  # rank → (layer, head)
-for rank in (8, 32, 64):
+for size in (8, 32, 64):
     few = [(q[:2], k[:2], v[:2]) for q, k, v in recorded]
-    lost[f"rank {rank}"] = torch.stack(
-        [error(best_of_rank(*qkv, rank), attention(*qkv)) for qkv in few])
+    lost[f"rank {size}"] = torch.stack(
+        [error(best_of_rank(*qkv, size), attention(*qkv)) for qkv in few])
 
 # %% jupyter={"source_hidden": true}
-figures.errors_of_heads(lost, title="Eight directions are enough, except in the first layer")
+figures.errors_of_heads(lost, title="Eight directions are enough for most heads, not in the first layer")
 
 # %% [markdown]
 # In layers 2 to 4, eight directions come within 18% for all heads but one: far fewer than 90% of the sum asked for. (An
@@ -289,8 +289,8 @@ for name, compute, E in (("no mask, means", linformer, means(32)),
 # %% [markdown]
 # A mixture is one number per feature; the future in it can't be taken out again by a mask. Means of eight neighbors
 # leak to the seven others only: a mixture of *a few neighbors* could wait until all of them are past. That is what
-# section 6 does. The same trap, smaller: **padding**. If its keys are not set to zero *before* $E$ mixes them, they are in
-# every mixture. And $E$ has $n$ columns: a model made for 512 tokens can't read the 513th.
+# section 6 does. The same trap, smaller: **padding**. If its keys are not set to zero *before* $E$ mixes them, they are
+# in every mixture. And $E$ has $n$ columns: a model made for 512 tokens can't read the 513th.
 #
 # ### 3.3 Landmarks instead of learned mixtures
 #
@@ -354,10 +354,10 @@ figures.errors_of_heads(wrong, title="Landmarks fail in the first layer, and an 
 # $$o_i = \frac{\sum_j e^{q_i \cdot k_j / \sqrt d}\; v_j}{\sum_j e^{q_i \cdot k_j / \sqrt d}}
 # \qquad\text{and now suppose}\qquad e^{q \cdot k / \sqrt d} \;\to\; \phi(q) \cdot \phi(k)$$
 #
-# for some **feature map** $\phi$ from $d$ to $m$ numbers. On paper, with one feature: $\phi(q) = 2$, keys with
-# $\phi(k) = 1, 3$, values 10 and 20. Pair by pair: $2 \cdot 1 \cdot 10 + 2 \cdot 3 \cdot 20 = 140$. With the query outside:
-# $2 \cdot (1 \cdot 10 + 3 \cdot 20) = 140$, and the bracket, 70, serves every other query too. (Divide by
-# $2 \cdot (1 + 3) = 8$.) In general:
+# for some **feature map** $\phi$ from $d$ to $m$ numbers. On paper, with one feature: $\phi(q) = 2$, keys with $\phi(k)
+# = 1, 3$, values 10 and 20. Pair by pair: $2 \cdot 1 \cdot 10 + 2 \cdot 3 \cdot 20 = 140$. With the query outside: $2
+# \cdot (1 \cdot 10 + 3 \cdot 20) = 140$, and the bracket, 70, serves every other query too. (Divide by $2 \cdot (1 + 3)
+# = 8$.) In general:
 #
 # $$o_i = \frac{\phi(q_i) \cdot \big(\sum_j \phi(k_j)\, v_j^\top\big)}{\phi(q_i) \cdot \big(\sum_j \phi(k_j)\big)}
 # \qquad (\phi(q)\,\phi(k)^\top)\,v = \phi(q)\,(\phi(k)^\top v)$$
@@ -469,10 +469,10 @@ both = (fading(alpha) * (q @ k.T)) @ v, torch.stack(out)
 prove_equal(*(x / 10 for x in both), what="Mask and recurrence")
 
 # %% [markdown]
-# That is the door to lesson 33: what such a state holds, how it is computed in chunks, and what Mamba-2, gated linear
+# That leads to lesson 33: what such a state holds, how it is computed in chunks, and what Mamba-2, gated linear
 # attention and the delta rule do with it.
 #
-# ## 5 Performer: estimate the softmax by chance
+# ## 5 Performer: estimate the softmax at random
 #
 # ### 5.1 Random features
 #
@@ -483,12 +483,12 @@ prove_equal(*(x / 10 for x in both), what="Mask and recurrence")
 # \mathbb{E}_w\big[\phi_w(q)\,\phi_w(k)\big] = e^{-(|q|^2 + |k|^2)/2}\;\mathbb{E}_w\big[e^{\,w \cdot (q + k)}\big]
 # = e^{-(|q|^2 + |k|^2)/2}\; e^{|q + k|^2 / 2} = e^{\,q \cdot k}$$
 #
-# The step in the middle is the mean of a log-normal variable. With numbers, $q = k = 1$ and $w = 1$: $\phi = e^{0.5}$, and the
-# product is $e^{1} = 2.7$; with $w = -1$ it is $e^{-3} = 0.05$. The mean over all $w$ is $e^{q \cdot k} = 2.7$. So draw $m$
-# vectors $w$, rows of a matrix $W$, and take the mean of $m$ products. That is the heart of the Performer's **FAVOR+**
-# (Choromanski et al. 2021, § 2.3). All features are positive, so no denominator comes near zero. (Cosines and sines have
-# the right mean as well, but may be negative; just where weights are small, their error is largest.) The usual
-# $\sqrt d$ is divided out beforehand, $\sqrt[4]{d}$ from either side.
+# The step in the middle is the mean of a log-normal variable. With numbers, $q = k = 1$ and $w = 1$: $\phi = e^{0.5}$,
+# and the product is $e^{1} = 2.7$; with $w = -1$ it is $e^{-3} = 0.05$. The mean over all $w$ is $e^{q \cdot k} = 2.7$.
+# So draw $m$ vectors $w$, rows of a matrix $W$, and take the mean of $m$ products. That is the heart of the Performer's
+# **FAVOR+** (Choromanski et al. 2021, § 2.3). All features are positive, so no denominator comes near zero. (Cosines
+# and sines have the right mean as well, but may be negative; just where weights are small, their error is largest.) The
+# usual $\sqrt d$ is divided out beforehand, $\sqrt[4]{d}$ from either side.
 
 # %% tags=["recorded"]
 def random_features(x, W):  # (…, n, d), (m, d): logarithms, (…, n, m)
@@ -517,8 +517,9 @@ print(f"exact {(q @ k.T / d**0.5).exp().item():.3f}; mean of 20,000 estimates",
 
 # %% [markdown]
 # **Unbiased**, within what 20,000 draws can tell (± is the standard error of their mean). But the median shows the
-# catch: most estimates are too small, and a few are enormous. More features help. How fast? And the paper's second trick
-# (§ 2.4): rows of $W$ that are **orthogonal** to each other, in groups of $d$, with the lengths that normal vectors have.
+# catch: most estimates are too small, and a few are enormous. More features help. How fast? And the paper's second
+# trick (§ 2.4): rows of $W$ that are **orthogonal** to each other, in groups of $d$, with the lengths that normal
+# vectors have.
 
 # %%
 def orthogonal(m, d):  # (m, d)
@@ -539,14 +540,14 @@ for name, draw in {"independent": torch.randn, "orthogonal": orthogonal}.items()
 figures.random_feature_errors(sizes, spread)
 
 # %% [markdown]
-# The error falls like $1/\sqrt m$, as any mean of random numbers does. Orthogonal rows save a part of it, once there are
-# enough of them for a group.
+# The error falls like $1/\sqrt m$, as any mean of random numbers does. Orthogonal rows lower it
+# somewhat, most clearly from a full group of $d = 32$ on.
 #
 # ### 5.2 Where it fails
 #
-# These scores were tiny. Measured against the square of what it estimates, the variance of one product is
-# $e^{|q + k|^2} - 1$: the exponential of something that attention makes large on purpose, to be sharp. Take our BERT's queries and keys, with
-# 256 features:
+# These scores were tiny. Measured against the square of what it estimates, the variance of one product is $e^{|q +
+# k|^2} - 1$: the exponential of something that attention makes large on purpose, to be sharp. Take our BERT's queries
+# and keys, with 256 features:
 
 # %%
 W = orthogonal(256, d)  # (m, d)
@@ -555,14 +556,15 @@ for layer, (q, k, v) in enumerate(recorded, start=1):
     print(f"layer {layer}: scores ±{score.std():.1f}, least error {wrong.min():.2f}")
 
 # %% [markdown]
-# For a finished model that is hopeless: even its best head is nine tenths wrong. A Performer has to be trained as one, and then it can keep its
-# queries and keys short. (Its authors also draw $W$ anew now and then, so that the model can't rely on one draw.)
+# For a finished model that is hopeless: even its best head is nine tenths wrong. A Performer has to be trained as one,
+# and then it can keep its queries and keys short. (Its authors also draw $W$ anew now and then, so that the model can't
+# rely on one draw.)
 
 # %% [markdown]
 # ## 6 Compression: fewer keys, later
 #
-# Linformer's mixtures could not be causal because each holds the whole text. What if a mixture holds only neighbors? Liu
-# et al. (2018) wanted to write the beginnings of Wikipedia articles from the web pages that an article cites and
+# Linformer's mixtures could not be causal because each holds the whole text. What if a mixture holds only neighbors?
+# Liu et al. (2018) wanted to write the beginnings of Wikipedia articles from the web pages that an article cites and
 # from what a search finds: up to 11,000 tokens, in 2018. Their **memory-compressed attention** (§ 4.2.4) makes one key
 # of every three, by a convolution of width 3 and stride 3, and one value likewise. Queries stay as they are. A
 # convolution whose stride is its width is a product with windows:
@@ -583,8 +585,8 @@ prove_equal(compress(k, weight), F.conv1d(k[0].mT, kernel, stride=f).mT[None],
             what="Windows and a convolution")
 
 # %% [markdown]
-# What may query $i$ see of compressed keys? Window $w$ holds the tokens $3w$, $3w + 1$ and $3w + 2$. A window may be seen
-# once it has *begun*, or once it has *ended*. Decide, then change the future and watch:
+# What may query $i$ see of compressed keys? Window $w$ holds the tokens $3w$, $3w + 1$ and $3w + 2$. A window may be
+# seen once it has *begun*, or once it has *ended*. Decide, then change the future and watch:
 
 # %%
 def memory_compressed(q, k, v, weight, first_seen=f - 1):
@@ -615,21 +617,21 @@ for name, first_seen in {"begun": 0, "ended": f - 1}.items():
 # copy them. Windows must have ended. The price: up to two of the *newest* keys are unseen, the query's own among them.
 # (The first two queries see no window at all; ours get the first value.) A good reason not to use this layer alone.
 #
-# The other layer cuts the text into blocks of 256 tokens, and attends inside each (§ 4.2.4): it sees the newest
-# keys exactly, and nothing beyond its block. Five layers, alternating **L**ocal and **M**emory-compressed, L M L M L, make
-# the decoder **T-DMCA**. At the paper's 11,000 tokens L has 256/11,000 of a dense layer's operations, one in 43, and M a
-# third. Together that is 3/43 + 2/3 = 0.74 instead of 5: nearly seven times fewer. (The convolutions add 1%.) M is still
-# quadratic: it moves the wall by a factor, and doesn't take it away. That was enough for their GPUs of 16 GB, on which
-# the decoder without it had come to an end at 4,000 tokens (§ 5.3). Their table 4, which compares such models, is read in
-# lesson 09.
+# The other layer cuts the text into blocks of 256 tokens, and attends inside each (§ 4.2.4): it sees the newest keys
+# exactly, and nothing beyond its block. Five layers, alternating **L**ocal and **M**emory-compressed, L M L M L, make
+# the decoder **T-DMCA**. At the paper's 11,000 tokens L has 256/11,000 of a dense layer's operations, one in 43, and M
+# a third. Together that is 3/43 + 2/3 = 0.74 instead of 5: nearly seven times fewer. (The convolutions are not
+# counted.) M is still quadratic: it moves the wall by a factor, and doesn't take it away. That was enough for their
+# GPUs of 16 GB, on which the decoder without it had come to an end at 4,000 tokens (§ 5.3). Their table 4, which
+# compares such models, is read in lesson 09.
 #
 # ## 7 Which one?
 #
 # ### 7.1 Fitted to real heads, on equal terms
 #
-# So far nothing was fitted to our BERT. Now Linformer and compression, made for other models, may learn to imitate its heads.
-# Each makes 32 keys of 256, begins with means of eight neighbors, and gets 16,384 parameters per head, the same queries, keys
-# and values of 148 texts, and the same 150 steps:
+# So far nothing was fitted to our BERT. Now Linformer and compression, made for other models, may learn to imitate its
+# heads. Each makes 32 keys of 256, begins with means of eight neighbors, and gets 16,384 parameters per head, the same
+# queries, keys and values of 148 texts, and the same 150 steps:
 
 # %% tags=["recorded"]
 WAYS = "Linformer", "compressed"
@@ -652,8 +654,8 @@ def imitator(way):  # two matrices for each of four heads, and what they compute
 
 
 # %% [markdown]
-# `data/imitations.py` fits them, with three seeds. Errors on our twelve texts, which were not used for the fit, means of
-# the seeds, next to the best matrix of rank 32 that exists for each text:
+# `data/imitations.py` fits them, with three seeds. Errors on our twelve texts, which were not used for the fit, means
+# of the seeds, next to section 2.3's best matrix of rank 32 for each text (on two of the twelve):
 
 # %%
 fitted = json.loads((DATA / "imitations.json").read_text())
@@ -667,15 +669,15 @@ print(f"largest standard deviation between seeds: {apart:.2f}")
 figures.errors_of_heads(errors, title="Fitted on equal terms, compression imitates more heads")
 
 # %% [markdown]
-# Compression is ahead in layers 2 to 4, by far in layers 3 and 4; in layer 1 three of the four heads are lost to both, as
-# section 2 says they must be. And both are far from what rank 32 could do for each text. Our explanation: *which*
+# Compression is ahead in layers 2 to 4, by far in layers 3 and 4; in layer 1 three of the four heads are lost to both,
+# as section 2 says they must be. And both are far from what rank 32 could do for each text. Our explanation: *which*
 # positions matter changes from text to text, and $E$ is the same for all of them, while a convolution weighs what the
 # keys *say*. For a model trained without it, neither is a drop-in replacement.
 #
 # ### 7.2 Trained from the start
 #
-# Now each model is trained with its method. The task: to a feast come $g$ of 64 people, and each gets one of 64 rooms (some
-# may share one). Eight questions follow: where is Juliet?
+# Now each model is trained with its method. The task: $g$ of 64 people come to a feast, and each gets one of 64 rooms
+# (some may share one). Eight questions follow: where is Juliet?
 
 # %% tags=["recorded"]
 def feast(size, guests, people=64, rooms=64):
@@ -795,26 +797,27 @@ expect("linear, 64 guests", train("linear, elu + 1", 64), 0.05, 0.3)
 # %% jupyter={"source_hidden": true}
 feasts = json.loads((DATA / "feast.json").read_text())  # name → guests → seed
 display(figures.remembered_guests(feasts, title="Only dense attention remembers every guest"))
-predicted("rank-feast", "linear attention whose features compete", "Keys with few large features hardly overlap.")
+predicted("rank-feast", "linear attention whose features compete", "Only the feature map differs from elu + 1; the state has the same size.")
 
 # %% [markdown]
 # Guessing any room is right in 2% of the cases, guessing one of the rooms that eight guests have in about 12%. Dense
-# attention looks each guest up, however many there are. Then come two that keep a state of fixed size, and lose a guest
-# now and then, the fuller the house, the more: linear attention whose features *compete* (a softmax over the 32 of
-# them), and the Performer, hopeless in a finished model and good now that it is trained as one (with twice as many
-# features). With $\text{elu} + 1$ a state of the same size forgets most of 64 guests. So at this size $\phi$ is to
-# blame, not the state: change only $\phi$, and it remembers. Our explanation: if most features of a key are nearly 0, two
-# keys hardly overlap, and sums can be taken apart again.
+# attention looks each guest up, however many there are. Then come two that keep a state of fixed size, and lose more
+# guests as the house fills up (at 64, 7% to 27% of them): linear attention whose features *compete* (a softmax over the
+# 32 of them), and the Performer, hopeless in a finished model and good now that it is trained as one (with twice as
+# many features). With $\text{elu} + 1$ a state of the same size forgets most of 64 guests. So at this size the problem
+# is $\phi$, not the state: change only $\phi$, and it remembers. Our explanation: if most features of a key are nearly
+# 0, two keys hardly overlap, and sums can be taken apart again.
 #
-# Linformer and compression fail already with eight. Where names are at random positions, no fixed recipe over
-# *positions* can help. (Compression begins at a quarter: what you get if you find the right window, and then guess which
-# of its four rooms is meant.) This task is hard for them by design; but the argument stays: a state of fixed size holds a limited
-# number of things, and a cache holds all.
+# Linformer and compression fail already with eight. Our explanation: where names are at random positions, a fixed
+# recipe over *positions* doesn't know what to keep apart. (Compression begins at a quarter: what you get if you find
+# the right window, and then guess which of its four rooms is meant.) This task is hard for them by design; but the
+# argument stays: a state of fixed size holds a limited number of things, and a cache holds all.
 #
 # ### 7.3 The library, and why most models still use dense attention
 #
-# `txlib.attention` has all of them, with masks, padding, shared heads and caches. The numbers are ours, on the real heads
-# of layer 2; below them is how linear attention makes its features. (Padding gets 0, which adds nothing to either sum.)
+# `txlib.attention` has all of them, with masks, padding, shared heads and caches. The numbers are ours, on the real
+# heads of layer 2; below them is how linear attention makes its features. (Padding gets 0, which adds nothing to either
+# sum.)
 
 # %%
 q, k, v = (x[:2] for x in recorded[1])  # (text, head, n, d) each
@@ -837,12 +840,12 @@ show_source(library.LinearAttention.features)
 #
 # - **Exactness.** What is not kept can't be looked up. Copying, quoting, using what the prompt says, all of that is a
 #   feast with many guests.
-# - **$n$ was not the problem yet.** A layer's other products cost as much as the square at $n = 6d_{\text{model}}$ (lesson
-#   30), some 25,000 tokens for a width of 4096. Far below that, free attention makes a model hardly faster.
+# - **$n$ was not the problem yet.** A layer's other products cost as much as the square at $n = 6d_{\text{model}}$
+#   (lesson 30), some 25,000 tokens for a width of 4096. Far below that, free attention makes a model hardly faster.
 # - **The kernel.** FlashAttention (lesson 34) took away the $n \times n$ *memory*, with the exact numbers, and made
 #   dense attention so fast that many a method with fewer operations was slower by the clock.
-# - **The cost lay elsewhere**: in decoding, the cache hurts. Shared keys and values (lesson 16) often cut it by eight, with
-#   hardly any loss and no other change.
+# - **The cost lay elsewhere**: in decoding, the cache hurts. Shared keys and values (lesson 16) often cut it by eight,
+#   with hardly any loss and no other change.
 #
 # And now? Texts have grown to hundreds of thousands of tokens, and the state is back: the gated, forgetting kind. Most
 # such models are *mixtures*: several layers with a state, then one with dense attention, which looks up what the others
@@ -935,17 +938,19 @@ show_source(library.LinearAttention.features)
 #   directions grows with the text.
 # - Linformer mixes keys over positions by a learned $k \times n$ matrix; neither causal nor free of its length. Nyström
 #   lets means of the text itself be landmarks.
-# - $\phi(q)(\phi(k)^\top v)$: move the bracket, and attention is a recurrent net with a matrix for its state. What doesn't
-#   fit into the state is gone.
+# - $\phi(q)(\phi(k)^\top v)$: move the bracket, and attention is a recurrent net with a matrix for its state. What
+#   doesn't fit into the state is gone.
 # - Random features are right on average, with an error of $1/\sqrt m$ that explodes with the size of the scores.
 # - A convolution over keys must end before it is seen. It divides the cost by its stride.
-# - No method is best everywhere: what wins on one head fails on the next.
+# - No shortcut is good everywhere: what works in one layer fails in the next, and only dense attention found every
+#   guest.
 #
 # **Read** Wang et al. 2020, *Linformer*, [arXiv:2006.04768](https://arxiv.org/abs/2006.04768), sections 3 and 4. Xiong
 # et al. 2021, *Nyströmformer*, [arXiv:2102.03902](https://arxiv.org/abs/2102.03902). Katharopoulos et al. 2020,
 # *Transformers are RNNs*, [arXiv:2006.16236](https://arxiv.org/abs/2006.16236), section 3. Choromanski et al. 2021,
-# *Rethinking Attention with Performers*, [arXiv:2009.14794](https://arxiv.org/abs/2009.14794), section 2. Liu et al. 2018,
-# *Generating Wikipedia by Summarizing Long Sequences*, [arXiv:1801.10198](https://arxiv.org/abs/1801.10198), section 4.
+# *Rethinking Attention with Performers*, [arXiv:2009.14794](https://arxiv.org/abs/2009.14794), section 2. Liu et al.
+# 2018, *Generating Wikipedia by Summarizing Long Sequences*, [arXiv:1801.10198](https://arxiv.org/abs/1801.10198),
+# section 4.
 #
 # **Do** the exercise [32_low_rank](../exercises/exercise_32_low_rank.ipynb). Then go on to
-# [33 A state instead of a cache](33_state.ipynb), which goes on from section 4: how to write to a state.
+# [33 A state instead of a cache](33_state.ipynb), which continues section 4: how to write to a state.

@@ -44,19 +44,19 @@ torch.set_num_threads(1)  # for tensors this small, more threads only wait
 # One step of each, for eight heads of width 64:
 
 # %%
-heads, d, longest = 8, 64, 10_000
-q = torch.randn(heads, 1, d)
-keys, values = torch.randn(2, heads, longest, d).unbind()  # (heads, longest, d) each
-S = torch.zeros(heads, d, d)
+heads, width, longest = 8, 64, 10_000
+query = torch.randn(heads, 1, width)
+keys, values = torch.randn(2, heads, longest, width).unbind()  # (heads, longest, …)
+state = torch.zeros(heads, width, width)
 
 
 def with_cache(n):  # a new token looks at n keys
-    weights = (q @ keys[:, :n].mT / d**0.5).softmax(dim=-1)  # (heads, 1, n)
+    weights = (query @ keys[:, :n].mT / width**0.5).softmax(dim=-1)  # (heads, 1, n)
     return weights @ values[:, :n]
 
 
 def with_state(n):  # it adds its own pair, and reads
-    return q @ (S + keys[:, n - 1 : n].mT @ values[:, n - 1 : n])
+    return query @ (state + keys[:, n - 1 : n].mT @ values[:, n - 1 : n])
 
 
 # %% [markdown]
@@ -73,9 +73,9 @@ def milliseconds(compute, *inputs, runs=20):
 
 
 for n in (100, 1000, longest):
-    print(f"{n:6,} tokens: cache {2 * 4 * heads * n * d:10,} bytes,",
+    print(f"{n:6,} tokens: cache {2 * 4 * heads * n * width:10,} bytes,",
           f"{milliseconds(with_cache, n):6.2f} ms;",
-          f"state {4 * S.numel():,} bytes, {milliseconds(with_state, n):.2f} ms")
+          f"state {4 * state.numel():,} bytes, {milliseconds(with_state, n):.2f} ms")
 
 # %% [markdown]
 # After 10,000 tokens the cache is 312 times as large as the state, and it goes on growing. So the state is cheap. What
@@ -174,8 +174,8 @@ figures.state_steps(
 
 # %% [markdown]
 # The answer, floor 4, door 5, is a room that no one was ever given. A sum **overwrites nothing and forgets nothing**.
-# (Softmax alone doesn't either: two equal keys get equal weights, and, if it is sharp, out comes the mean of both rooms, $(2, 2.5)$.
-# It needs positions to prefer the later one. But its cache still holds both, and the state doesn't.)
+# (Softmax alone doesn't either: two equal keys get equal weights, and, if it is sharp, out comes the mean of both
+# rooms, $(2, 2.5)$. It needs positions to prefer the later one. But its cache still holds both, and the state doesn't.)
 
 # %% [markdown]
 # ## 3 Change what is there
@@ -504,7 +504,7 @@ for size in (4, 16, 64, 256, 1000):
 # $$h_t = \alpha_t\, h_{t-1} + B_t\, (\Delta_t x_t)^\top \qquad y_t = h_t^\top C_t$$
 #
 # Put $S$ for $h$, $k$ for $B$, $v$ for $\Delta x$ (the input, scaled by how long the step is), $q$ for $C$: it is gated
-# linear attention, letter by letter. And $\alpha$ comes from the same $\Delta$: $\alpha_t = e^{-\Delta_t a}$ with a
+# linear attention, symbol for symbol. And $\alpha$ comes from the same $\Delta$: $\alpha_t = e^{-\Delta_t a}$ with a
 # learned $a$ per head: a token with a long step writes much and forgets much. That the recurrence equals a masked
 # product, $(L \circ C B^\top)(\Delta x)$, is **state-space duality**; lesson 32 (section 4.4) has proved it for you.
 #
@@ -559,8 +559,8 @@ prove_equal(gated, torch.cat(outs), tolerance=1e-6, what="Gated: loop and chunks
 # | Gated DeltaNet (Yang et al. 2025) | $\alpha_t S$ | $\beta_t (v_t - \alpha_t S^\top k_t)$ |
 # | Kimi Delta Attention (Kimi Team 2025) | $\text{diag}(\alpha_t)\, S$ | $\beta_t (v_t - (\text{diag}(\alpha_t) S)^\top k_t)$ |
 #
-# Around the recurrence they also share three parts: keys of length 1 (in those with the delta rule), a norm after
-# reading, and a **short convolution** before: each token's queries, keys and values are made of the last four
+# Around the recurrence the last four also share three parts: keys of length 1 (in those with the delta rule), a norm
+# after reading, and a **short convolution** before: each token's queries, keys and values are made of the last four
 # tokens, not of one. Keep that part in mind.
 
 # %% [markdown]
@@ -587,7 +587,7 @@ plots.heatmap(
 )
 
 # %% [markdown]
-# Softmax at 26% on *recall*, the task that attention was made for? Guessing one of the eight values that were written
+# Softmax at 26% on *recall*, the task that attention was made for? Naming the value that was written most often
 # is right in about a quarter of all cases, so it has learned which values occur, and nothing about their keys. Before
 # one writes "the state beats the cache", look at what else differs: layers with the delta rule have a short
 # convolution, and softmax has none. To recall, the token of a value must know the key just before it. A convolution
@@ -770,7 +770,7 @@ predicted("state-control", "the short convolution", "Softmax with it recalls; th
 
 # %% [markdown]
 # Both directions agree. Give softmax the convolution, and it recalls. Take it from the delta rule, and that fails like
-# softmax. So the race did not show what a state can do and a cache can't. It showed that a layer which gets a key and
+# softmax. So the race did not show what a state can do and a cache can't. In the control, a layer that gets a key and
 # its value side by side learns sooner. (Not everything is explained: Gated DeltaNet and Mamba-2 have a convolution,
 # and did not recall in the race.)
 #
@@ -795,7 +795,7 @@ for name, seeds in recorded["overwriting"].items():
 #
 # ### 6.4 Hybrids
 #
-# So why choose? A **hybrid** has both kinds of layers by a fixed pattern: several with a state, then one with softmax
+# So why choose? A **hybrid** has both kinds of layers in a fixed pattern: several with a state, then one with softmax
 # and a cache, which looks up what the others have let go. Kimi Linear and Qwen3-Next have three to one. The cache
 # shrinks to a quarter; what a state costs hardly counts. Bytes in 16 bits for 32 layers of 8 KV heads, 128 wide:
 
@@ -811,7 +811,7 @@ for tokens in (10_000, 100_000, 1_000_000):
           f"3 to 1 {gigabytes(tokens, 8):5.2f}, all states {gigabytes(tokens, 0):.3f}")
 
 # %% [markdown]
-# And on real text? In the race, characters of Shakespeare's plays, nats on unseen text, the lower the better:
+# And on real text? In the race, characters of Shakespeare's plays, nats on unseen text (lower is better):
 
 # %%
 for name in ("softmax", "window", "linear", "delta", "gated delta", "mamba2", "hybrid"):
@@ -915,7 +915,7 @@ for layer in cache:
 # </details>
 # <details><summary>B. Because what a token writes depends on what the tokens before it have written</summary>
 #
-# Right. In a sum everybody writes $v$, whatever the state holds.
+# Right. In a sum each token writes $v$, whatever the state holds.
 # </details>
 # <details><summary>C. Because the state has to be inverted</summary>
 #
@@ -952,7 +952,8 @@ for layer in cache:
 # - Change one thing at a time, in both directions: what looked like a weakness of softmax was a missing convolution.
 #
 # **Read** Katharopoulos et al. 2020, *Transformers are RNNs*, [arXiv:2006.16236](https://arxiv.org/abs/2006.16236),
-# section 3. Schlag et al. 2021, *Linear Transformers Are Secretly Fast Weight Programmers*,
+# section 3. Yang et al. 2024, *Gated Linear Attention*, [arXiv:2312.06635](https://arxiv.org/abs/2312.06635). Schlag
+# et al. 2021, *Linear Transformers Are Secretly Fast Weight Programmers*,
 # [arXiv:2102.11174](https://arxiv.org/abs/2102.11174), section 4. Yang et al. 2024b, *Parallelizing Linear Transformers
 # with the Delta Rule over Sequence Length*, [arXiv:2406.06484](https://arxiv.org/abs/2406.06484), section 3. Yang et
 # al. 2025, *Gated Delta Networks*, [arXiv:2412.06464](https://arxiv.org/abs/2412.06464), section 3. Dao and Gu 2024,

@@ -178,17 +178,20 @@ def longest_paths(lengths: Sequence[int], paths: Mapping[str, Sequence[int]]) ->
     )
 
 
-def in_view(contexts: Sequence[int], percent: Sequence[float]) -> Picture:
-    """How many of the rare words that come back have their last mention in the context, over its length."""
+def in_view(contexts: Sequence[int], percent: Mapping[str, Sequence[float]]) -> Picture:
+    """How many rare words that come back have their last mention in the context, over its length; a line per text."""
     return lines(
-        {"last mention in view": (contexts, percent)},
+        {name: (contexts, values) for name, values in percent.items()},
         xscale="log",
         marker="o",
         mark=("GPT-2: 1,024", 1024),
         title="With 1,024 tokens, most rare words look new",
         xlabel="context (tokens)",
         ylabel="rare words that come back (%)",
-        alt="Returning rare words whose last mention is within the context, against its length: "
-        + ", ".join(f"{value:.0f}% at {n:,}" for n, value in zip(contexts, percent, strict=True))
+        alt="Returning rare words whose last mention is within the context, against its length. "
+        + "; ".join(
+            f"{name}: " + ", ".join(f"{value:.0f}% at {n:,}" for n, value in zip(contexts, values, strict=True))
+            for name, values in percent.items()
+        )
         + ".",
     )
