@@ -17,7 +17,7 @@
 #
 # A language model that has been trained on texts continues texts. A question is a text as well, and it continues that.
 # Our **base** is the bundled model of lesson 10: 898,176 parameters, trained on verses in the English of 1611 and of
-# today, line by line in any order.
+# today, one verse per line, in shuffled order.
 
 # %% tags=["recorded"]
 import copy
@@ -100,7 +100,7 @@ for question, answer in practice[:4]:
 #
 # ### 2.1 On paper
 #
-# A model reads one row of tokens, so a conversation has to become one text. What says how is the **chat template**.
+# A model reads one row of tokens, so a conversation has to become one text. The **chat template** says how.
 # Ours puts `Q: ` before what the user says, `A: ` before what the assistant says, and a newline after both:
 #
 # ```
@@ -121,8 +121,8 @@ def encode(question, answer):  # tokens, and labels of the same length
 
 
 # %% [markdown]
-# Token by token: who writes it, and below it the next token, if the loss counts that. At the colon of `A:` the model
-# should say ` Old`; at `Old` it should say that it is done.
+# The colors show who writes each token. Below it is the token that should come next, if the loss counts it. At the
+# colon of `A:` the model should begin ` Old`, which is two tokens here; after them it should say that it is done.
 
 # %% jupyter={"source_hidden": true}
 from txcourse import figures
@@ -202,7 +202,7 @@ right = [("template", "Q:"), ("user", f" {forged}"), ("template", "\nA:")]
 figures.conversation(
     shown(tokenizer.encode("".join(text for _, text in right))),
     {"who wrote it": writers(*right), "what it looks like": writers(*wrong)},
-    title="Typed by the user, it looks like an answer of the assistant",
+    title="Typed by the user, it looks like the assistant's answer",
 )
 
 # %% [markdown]
@@ -321,8 +321,9 @@ for name in before:
 expect("questions right", after["questions right"], 0.7, 0.95)
 
 # %% [markdown]
-# After ten seconds of computing it answers and ends its answers. Its verses are in the English that was asked for a
-# little more often than chance would have it. (The judge itself errs, so no model could reach 100%.) Read what it says:
+# After ten seconds of computing it answers and ends its answers. Its verses are in the English that was asked for
+# somewhat more often than by chance. (The judge itself errs: even real verses would reach only about 87%.) Read what it
+# says:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(1)
@@ -333,7 +334,7 @@ for prompt, ids in zip(
     print(prompt[3:-3], "→", tokenizer.decode(ids))
 
 # %% [markdown]
-# ### 3.2 What did it: the controls
+# ### 3.2 What made the difference: the controls
 #
 # Was the base needed, or would these conversations teach the same network from random weights? Does it matter that only
 # answers count? Two variants of the labels:
@@ -390,7 +391,7 @@ predicted("instructions-end", "next to none", "It says Old or New, and goes on."
 # %% [markdown]
 # Row by row:
 #
-# - The base answers no question. (It is not asked in its own way; lesson 12 would show it examples first.)
+# - The base answers no question. (Nor is it asked in a way that it knows; lesson 12 would show it examples first.)
 # - Without the base, the same training teaches the form of an answer and nothing else: half of the questions are right,
 #   as by always saying the same word, and its verses cost more than 5 nats per token instead of 3. What 80 steps teach
 #   is a habit; the knowledge comes from the base.
@@ -414,10 +415,10 @@ predicted("instructions-end", "next to none", "It says Old or New, and goes on."
 # $$W + BA = \begin{pmatrix} 1 & 0 & 2 \\ 0 & 1 & 1 \end{pmatrix} + \begin{pmatrix} 1 \\ 2 \end{pmatrix}
 # \begin{pmatrix} 3 & 0 & 1 \end{pmatrix} = \begin{pmatrix} 4 & 0 & 3 \\ 6 & 1 & 3 \end{pmatrix}$$
 #
-# Five numbers change six. For a matrix of 128 × 128, a column and a row are 256 numbers instead of 16,384. One pair can only
-# add multiples of one row, a matrix of **rank** 1; $r$ pairs add one of rank $r$. This is low-rank adaptation, **LoRA** (Hu et al.
-# 2022). For $x = (1, 1, 1)$ there is no need to add the matrices: $Wx = (3, 2)$, $Ax = 4$, $B \cdot 4 = (4, 8)$, together
-# $(7, 10)$.
+# Five numbers change six. For a matrix of 128 × 128, a column and a row are 256 numbers instead of 16,384. One pair can
+# only add multiples of one row, a matrix of **rank** 1; $r$ pairs add one of rank $r$. This is low-rank adaptation,
+# **LoRA** (Hu et al. 2022). For $x = (1, 1, 1)$ there is no need to add the matrices: $Wx = (3, 2)$, $Ax = 4$, $B \cdot
+# 4 = (4, 8)$, together $(7, 10)$.
 
 # %%
 W = torch.tensor([[1.0, 0, 2], [0, 1, 1]])
@@ -428,9 +429,9 @@ print((W @ x + B @ (A @ x)).tolist(), ((W + B @ A) @ x).tolist())
 # %% [markdown]
 # ### 4.2 The layer
 #
-# $A$ begins at random and $B$ at zero. So $BA = 0$: the model begins as the base. (If both were zero, both gradients would
-# be zero as well, and nothing would ever change.) The factor $\alpha / r$ is meant to keep the size of the update similar
-# for all ranks.
+# $A$ begins at random and $B$ at zero. So $BA = 0$: the model begins as the base. (If both were zero, both gradients
+# would be zero as well, and nothing would ever change.) The factor $\alpha / r$ is meant to keep the size of the update
+# similar for all ranks.
 
 # %% tags=["recorded"]
 class LoRA(nn.Module):
@@ -517,9 +518,10 @@ prove_equal(merged(some_ids).logits, apart, tolerance=1e-3, what="Merged and apa
 # %% [markdown]
 # ## 5 How many directions does an update have?
 #
-# LoRA bets that the update of fine-tuning has a low rank. We have the update of the full run, so we can look. Any matrix is
-# a sum of products of a column and a row, and the **singular values** say how large each is. On paper: the update
-# $\begin{pmatrix} 3 & 0 & 1 \\ 6 & 0 & 2 \end{pmatrix}$ of section 4.1 is one product, so its second singular value is 0.
+# LoRA bets that the update of fine-tuning has a low rank. We have the update of the full run, so we can look. Any
+# matrix is a sum of products of a column and a row, and the **singular values** say how large each is. On paper: the
+# update $\begin{pmatrix} 3 & 0 & 1 \\ 6 & 0 & 2 \end{pmatrix}$ of section 4.1 is one product, so its second singular
+# value is 0.
 
 # %% tags=["nbval-ignore-output"]
 print([round(x, 2) for x in torch.linalg.svdvals(B @ A).tolist()])
@@ -542,7 +544,7 @@ shown = {key: torch.linalg.svdvals(each.detach()) for key, each in matrices.item
 shown = {key: each / each[0] for key, each in shown.items()}
 plots.lines(
     {key: each.tolist() for key, each in shown.items()},
-    title="A few directions are large, and none is zero",
+    title="In the update, a few directions are large and none is zero",
     xlabel="singular value, sorted", ylabel="relative to the largest",
     alt="Singular values of one layer's update, of random numbers and of an adapter. The 16th is "
     + ", ".join(f"{each[15]:.2f} ({key})" for key, each in shown.items()) + " of the largest.",
@@ -550,8 +552,8 @@ plots.lines(
 
 # %% [markdown]
 # But small values may matter, and large ones may not. The intervention: cut each update off after its $r$ largest
-# directions, put it back onto the base, and measure. (Only blocks are changed here: the vectors of tokens and the norms are
-# the base's.)
+# directions, put it back onto the base, and measure. (Only the linear layers change here: the token vectors and the
+# norms remain the base's.)
 
 # %%
 @torch.no_grad()
@@ -564,7 +566,7 @@ def with_updates(rank):
 
 
 # %% [markdown]
-# Four cut-off ranks, and the two models between which they are:
+# Four cut-off ranks, with the base on one side and the tuned model on the other:
 
 # %% tags=["nbval-ignore-output"]
 cut_off = {"base": before}
@@ -576,11 +578,11 @@ for score in before:
     print(f"{score:24}", "  ".join(f"{each[score]:8.2f}" for each in cut_off.values()))
 
 # %% [markdown]
-# What a rank is worth depends on the measure. By the loss on held-out verses, rank 1 is as good as the whole update. But it
-# answers one question in ten. With rank 4 three of four are right, and rank 16 comes close to the whole update. Requests
-# are obeyed more often than by chance only with the whole update. And the more directions, the higher the loss on the base's
-# text. (The tuned model loses another 0.13 there: it has changed the vectors of tokens and the norms as well.) All of this
-# is one seed. What if we train with low rank from the start? Recorded, three seeds:
+# What a rank is worth depends on the measure. By the loss on held-out verses, rank 1 is as good as the whole update.
+# But it answers one question in ten. With rank 4 three of four are right, and rank 16 comes close to the whole update.
+# Requests are obeyed more often than by chance only with the whole update. And the more directions, the higher the loss
+# on the base's text. (The tuned model loses another 0.13 there: it has changed the vectors of tokens and the norms as
+# well.) All of this is one seed. What if we train with low rank from the start? Recorded, three seeds:
 
 # %%
 show(["full", "LoRA, rank 1", "LoRA, rank 4", "LoRA, rank 16"],
@@ -588,18 +590,18 @@ show(["full", "LoRA, rank 1", "LoRA, rank 4", "LoRA, rank 16"],
 
 # %% [markdown]
 # LoRA answers fewer questions than the full run in all three seeds, and at rank 4 it obeys requests about as often as
-# chance, 50. Its loss on verses is lower, and lower the higher the rank. For the questions rank 1 is last in each seed, and 4
-# and 16 have no fixed order. But trained as one direction per layer it answers seven of ten, not one of ten as when it was
-# cut off. So a low rank can teach the form of an answer; what a request asks for it learns less well, or not at all. (One
-# rate was used for all ranks, and none was tuned.)
+# chance, 50. Its loss on verses is lower, and lower the higher the rank. For the questions rank 1 is last in each seed,
+# and 4 and 16 have no fixed order. But trained as one direction per layer it answers seven of ten, not one of ten as
+# when it was cut off. So a low rank can teach the form of an answer; what a request asks for it learns less well, or
+# not at all. (One rate was used for all ranks, and none was tuned.)
 
 # %% [markdown]
 # ## 6 What it forgets
 #
 # The base could continue verses of any length. Can it still? The measure is the loss on held-out new verses of more
-# than twelve words: the base was trained on such verses, and no conversation holds one. The rival is the simplest remedy: mix text of the
-# base's training into the batches (**replay**), here half of the examples. And a control: perhaps what forgets less has only
-# moved less. So one full run has a quarter of the rate.
+# than twelve words: the base was trained on such verses, and no conversation holds one. The rival is the simplest
+# remedy: mix text of the base's training into the batches (**replay**), here half of the examples. And a control:
+# perhaps what forgets less has only moved less. So one full run has a quarter of the rate.
 
 # %% tags=["recorded"]
 def lines_of_base_text():  # every token counts
@@ -614,7 +616,7 @@ predict(
 )
 
 # %% [markdown]
-# All of it, recorded with three seeds:
+# Here are all of them, recorded with three seeds:
 
 # %%
 show(["base", "full", "all tokens", "full, rate 0.0005", "full, replay",
@@ -626,16 +628,18 @@ predicted("instructions-forget",
           "the one with replay, and the one with a lower rate")
 
 # %% [markdown]
-# At its own rate the full run loses 0.3 nats per token on the base's text, LoRA about 0.1. With the loss on all tokens it is
-# 0.4: that is what learning to write our questions costs. One could stop here and write that low rank protects the base, as
-# Biderman et al. (2024) report for large models. Our control disagrees: a full run at a quarter of the rate forgets about
-# as much as LoRA does, and answers a few more questions. And rank 1 forgets more than rank 16, in all three seeds. So at this
-# size a low rank is not what protects. Replay protects as well, at the full rate.
+# At its own rate the full run loses 0.3 nats per token on the base's text, LoRA about 0.1. With the loss on all tokens
+# it is 0.4: that is what learning to write our questions costs. One could stop here and write that low rank protects
+# the base, as Biderman et al. (2024) report for large models. Our control disagrees: a full run at a quarter of the
+# rate forgets about as much as LoRA does, and answers a few more questions. And rank 1 forgets more than rank 16, in
+# all three seeds. So at this size a low rank is not what protects. Replay protects as well, at the full rate (though
+# half of its examples are not conversations, so in 80 steps it also practices only half as much).
 #
-# Now read the middle column. The two runs that forget most obey 60 to 66 of 100 requests. With the lower rate, with replay
-# and with LoRA of rank 4 it is 46 to 54, as by chance; ranks 1 and 16 vary between 46 and 64. So all that forget less have
-# also learned less: Biderman et al. call their paper *LoRA Learns Less and Forgets Less*, and here that holds for its rivals
-# as well.
+# Now read the middle column. The two runs that forget most obey 60 to 66 of 100 requests. With the lower rate, with
+# replay and with LoRA of rank 4 it is 46 to 54, as by chance; ranks 1 and 16 vary between 46 and 64. So, by questions
+# and requests, all that forget less have also learned less. (By the loss on held-out verses it is the other way round:
+# LoRA's is the lowest.) Biderman et al. call their paper *LoRA Learns Less and Forgets Less*, and by these two scores
+# that holds here for its rivals as well.
 #
 # What remains of LoRA's advantage here is what section 4 counted: few numbers to train and to store.
 
@@ -691,9 +695,9 @@ else:
         prove_equal(read(some_ids).logits, apart, tolerance=1e-3, what="peft and ours")
 
 # %% [markdown]
-# From the command line, `txlib finetune bert --lora 4` trains adapters for the tasks of lesson 15, and
-# `txlib train assistant` goes from text to an assistant with conversations made by `txlib.data.instructions`; `txlib chat`
-# talks with the bundled one.
+# From the command line, `txlib finetune bert --lora 4` trains adapters for the tasks of lesson 15, and `txlib train
+# assistant` goes from text to an assistant with conversations made by `txlib.data.instructions`; `txlib chat` talks
+# with the bundled one.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -753,7 +757,7 @@ else:
 # </details>
 # <details><summary>B. A lower rate, or some of the base's text in the batches, and measuring both</summary>
 #
-# Right. In section 6 both kept the base's text, and both obeyed fewer requests.
+# Right. In section 6 both lost less of the base's text, and both obeyed fewer requests.
 # </details>
 # <details><summary>C. More fine-tuning</summary>
 #
@@ -763,18 +767,19 @@ else:
 # %% [markdown]
 # ## 9 Summary
 #
-# - A chat template turns a conversation into tokens; the labels are the assistant's, with the mark that ends its answer.
-#   Marks should be tokens that a user can't type.
+# - A chat template turns a conversation into tokens; the labels are the assistant's, with the mark that ends its
+#   answer. Marks should be tokens that a user can't type.
 # - Supervised fine-tuning teaches a base the habit of answering. Compare with the base as it is, with the same network
 #   without the base, and with a simple rule.
-# - LoRA keeps $W$ frozen and learns a product $BA$ that is added to it. It begins as nothing, trains and stores few numbers, and merges into $W$.
+# - LoRA keeps $W$ frozen and learns a product $BA$ that is added to it. It begins as nothing, trains and stores few
+#   numbers, and merges into $W$.
 # - Singular values show how an update is spread; cutting it off shows what its parts are worth.
 # - Measure what the base could do before and after. A lower rate and replay are the rivals of every method against
-#   forgetting; here they forget as little as LoRA, and like LoRA they learn less.
+#   forgetting; here they forget as little as LoRA, and like LoRA they answer and obey less.
 #
-# **Read** Hu et al. 2022, *LoRA*, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685), sections 4 and 7. Wei et al. 2021,
-# *Finetuned Language Models Are Zero-Shot Learners*, [arXiv:2109.01652](https://arxiv.org/abs/2109.01652), section 2.
-# Ouyang et al. 2022, *Training language models to follow instructions with human feedback*,
+# **Read** Hu et al. 2022, *LoRA*, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685), sections 4 and 7. Wei et al.
+# 2021, *Finetuned Language Models Are Zero-Shot Learners*, [arXiv:2109.01652](https://arxiv.org/abs/2109.01652),
+# section 2. Ouyang et al. 2022, *Training language models to follow instructions with human feedback*,
 # [arXiv:2203.02155](https://arxiv.org/abs/2203.02155), section 3. Zhou et al. 2023, *LIMA: Less Is More for Alignment*,
 # [arXiv:2305.11206](https://arxiv.org/abs/2305.11206). Biderman et al. 2024, *LoRA Learns Less and Forgets Less*,
 # [arXiv:2405.09673](https://arxiv.org/abs/2405.09673), section 4.

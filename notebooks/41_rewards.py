@@ -20,8 +20,8 @@
 # *check*: a sum, a proof, a program with tests, a rhyme. This lesson replaces examples to imitate by a **reward**: the
 # model writes an answer itself, and a number says how good it was.
 #
-# Our case is as small as possible: sums of two numbers below 50. A decoder of one layer learns from a sloppy teacher,
-# who is wrong about half of the time.
+# Our case is as small as possible: sums of two numbers below 50. A decoder with one layer learns from a sloppy teacher
+# that is wrong about half of the time.
 
 # %% tags=["recorded"]
 import copy
@@ -153,8 +153,8 @@ def score(model, longest=3):  # right on the 500 test prompts: greedy, drawn
 
 
 # %% [markdown]
-# Say the model draws four answers to `27+15=`, and one of them is right. The lesson comes back to these four: each
-# section changes only what becomes of them.
+# Say the model draws four answers to `27+15=`, and one of them is right. The lesson comes back to these four; the
+# sections differ in what they do with them.
 
 # %% jupyter={"source_hidden": true}
 FOUR = ["2 4 end", "1 4 end", "7 3 end", "9 3 end"]
@@ -241,7 +241,8 @@ for name, each in cases.items():
 predicted("rewards-shift", "its mean stays, its spread grows", "The larger steps only add noise.")
 
 # %% [markdown]
-# The mean is the same, the noise is not. (And 6, 5, 5 minus their mean is the same as 1, 0, 0 minus theirs.)
+# Up to sampling error the mean is the same; the noise is not. (And 6, 5, 5 minus their mean is the same as 1, 0, 0
+# minus theirs.)
 
 # %% [markdown]
 # ## 3 From a decision to an answer
@@ -314,9 +315,9 @@ expect("drawn answers right", drawn, 0.35, 0.75)
 
 # %% [markdown]
 # The fraction of right drawn answers has more than doubled, on prompts that it never practiced. Is that a lot? Two
-# controls tell. The first imitates the sloppy teacher for 300 more steps. The second needs no new idea: draw answers from the
-# imitator, keep the right ones, and imitate those (**rejection sampling**; STaR, Zelikman et al. 2022). It may check as
-# many answers as `learn` does.
+# controls tell. The first imitates the sloppy teacher for 300 more steps. The second needs no new idea: draw answers
+# from the imitator, keep the right ones, and imitate those (**rejection sampling**; STaR, Zelikman et al. 2022). It may
+# check as many answers as `learn` does.
 
 # %% tags=["recorded"]
 def keep_right(model, prompts_drawn=4800, group=8):
@@ -355,13 +356,13 @@ def show(*names):
 show("imitation", "more imitation", "REINFORCE", "imitate own right answers")
 
 # %% [markdown]
-# More imitation makes the greedy answers better, since slips average out, and leaves drawn ones near 25%: however long
-# it imitates, it can't unlearn the slips. REINFORCE brings drawn answers to 54% and more. But the simplest method wins:
-# keeping the right answers and imitating them reaches 74 to 97%. In fact REINFORCE with rewards 1 and 0 *is* imitation
-# of the model's own right answers, since wrong ones have weight 0. The difference: REINFORCE uses each answer once,
-# when it is drawn. The control draws all of them at the start, keeps one per prompt and goes through them several
-# times, at a higher rate. Always run this control. It has one limit: its answers come from the model as it was at the
-# start.
+# More imitation makes the greedy answers better, since slips average out, and brings drawn ones only to about 25%.
+# However long it imitates, the slips keep drawn answers below about 53%. REINFORCE brings drawn answers to 54% and
+# more. But the simplest method wins: keeping the right answers and imitating them reaches 74 to 97%. In fact REINFORCE
+# with rewards 1 and 0 *is* imitation of the model's own right answers, since wrong ones have weight 0. The difference:
+# REINFORCE uses each answer once, when it is drawn. The control draws all of them at the start, keeps one per prompt
+# and goes through them several times, at a higher rate. Always run this control. It has one limit: its answers come
+# from the model as it was at the start.
 
 # %% [markdown]
 # ## 4 GRPO, part by part
@@ -434,9 +435,10 @@ predicted("rewards-baseline", "adding 5 to rewards without a baseline", "REINFOR
 # ### 4.2 Several steps from the same answers
 #
 # Writing answers is slow, so we would like to take several steps with each batch. But after the first step the answers
-# are no longer the model's own. The right weight of a token is then the **ratio** of its probability now to its
-# probability when it was written, $\rho = p / p_\text{old}$, times the advantage $A$. At $\rho = 1$ the gradient of
-# $\rho A$ is that of $A \log p$.
+# are no longer the model's own. So each token gets a weight, the **ratio** of its probability now to its probability
+# when it was written, $\rho = p / p_\text{old}$, times the advantage $A$. (Exactly, the ratios of the tokens before it
+# belong to the weight as well; PPO and GRPO leave them out.) At $\rho = 1$ the gradient of $\rho A$ is that of $A \log
+# p$.
 #
 # Large ratios are dangerous: a token drawn with probability 0.2 that by now has 0.6 counts three times. The **clip**
 # (Schulman et al. 2017) ends the push: it takes the smaller of $\rho A$ and $\text{clamp}(\rho, 0.8, 1.2)\, A$.
@@ -545,10 +547,10 @@ for prompt, total, answer in zip(prompts, totals, answers, strict=True):
 predicted("rewards-hacked", "next to none", "It writes several candidates and never ends.")
 
 # %% [markdown]
-# It doesn't add any better. It has learned to write many digits, since more digits hold more candidates. We wanted one
-# answer, and the reward doesn't say so. That is **reward hacking**. The reward itself shows nothing: it rises as in
-# section 3. The gap between rewards and right answers shows it, if you measure both. Here it is for three recorded
-# seeds, next to three runs that are *held* by a penalty, which comes next:
+# It no longer gives an answer at all. It has learned to write many digits, since more digits hold more candidates. We
+# wanted one answer, and the reward doesn't say so. That is **reward hacking**. The reward itself shows nothing: it
+# rises as in section 3. The gap between rewards and right answers shows it, if you measure both. Here it is for three
+# recorded seeds, next to three runs that are *held* by a penalty, which comes next:
 
 # %% jupyter={"source_hidden": true}
 hacked, names = recorded["hacked"], {"0.0": "no penalty", "0.1": "held"}
@@ -620,10 +622,10 @@ figures.pushed_answers("27+15=", FOUR[:2], ["chosen", "rejected"], [0.25, -0.25]
 # %% [markdown]
 # <details><summary>Where does it come from?</summary>
 #
-# Maximize the expected reward minus β times the divergence from the start. The best model is $p_\text{start}(y)
-# e^{r(y) / \beta} / Z$. Solve for the reward: $r(y) = \beta \log (p(y) / p_\text{start}(y)) + \beta \log Z$. Let
-# people prefer $c$ with probability $\sigma(r(c) - r(r))$ (Bradley and Terry 1952): $Z$ cancels, and the loss above is
-# the negative log-likelihood of their choices. The model is its own reward model.
+# Maximize the expected reward minus β times the divergence from the start. With a reward $R$, the best model is
+# $p_\text{start}(y) e^{R(y) / \beta} / Z$. Solve for the reward: $R(y) = \beta \log (p(y) / p_\text{start}(y)) + \beta
+# \log Z$. Let people prefer $c$ with probability $\sigma(R(c) - R(r))$ (Bradley and Terry 1952): $Z$ cancels, and the
+# loss above is the negative log-likelihood of their choices. The model is its own reward model.
 # </details>
 
 # %% tags=["recorded"]
@@ -644,7 +646,7 @@ def dpo(model, kept, beta=0.5, steps=300, rate=1e-3):
 
 
 # %% [markdown]
-# The pairs come from the imitator: to each prompt a right and a wrong answer, from the same draws that section 3
+# The pairs come from the imitator: for each prompt a right and a wrong answer, from the same draws that section 3
 # filtered. Recorded, with the mean log-probability of chosen and rejected answers:
 
 # %%
@@ -713,8 +715,8 @@ m = (log_p[:, 0] - log_p[:, 2]) - (log_p[:, 1] - log_p[:, 3])
 prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 
 # %% [markdown]
-# `write_answers` draws the groups and scores them, and `rollout_loss` learns from what it returns. A loss that calls both
-# is all that the ordinary `train` needs; the last stage of `txlib train assistant` has one.
+# `write_answers` draws the groups and scores them, and `rollout_loss` learns from what it returns. A loss that calls
+# both is all that the ordinary `train` needs; the last stage of `txlib train assistant` has one.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -796,8 +798,8 @@ prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 # - DPO learns from pairs without drawing. It only sees differences.
 #
 # **Read** Williams 1992, *Simple Statistical Gradient-Following Algorithms*, sections 1 to 5. Shao et al. 2024,
-# *DeepSeekMath*, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4. Schulman et al. 2017, *Proximal Policy
-# Optimization*, [arXiv:1707.06347](https://arxiv.org/abs/1707.06347), section 3. Zelikman et al. 2022, *STaR*,
+# *DeepSeekMath*, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4. Schulman et al. 2017, *Proximal
+# Policy Optimization*, [arXiv:1707.06347](https://arxiv.org/abs/1707.06347), section 3. Zelikman et al. 2022, *STaR*,
 # [arXiv:2203.14465](https://arxiv.org/abs/2203.14465), section 3. Ouyang et al. 2022, *Training language models to
 # follow instructions with human feedback*, [arXiv:2203.02155](https://arxiv.org/abs/2203.02155), section 3. Rafailov et
 # al. 2023, *Direct Preference Optimization*, [arXiv:2305.18290](https://arxiv.org/abs/2305.18290), section 4. Liu et

@@ -231,8 +231,8 @@ for n, p in ((100, 0.7), (20, 0.7), (20, 0.95), (10, 0.95)):
           f"{coverage(normal, n, p):.0%}, Wilson's in {coverage(wilson, n, p):.0%}")
 
 # %% [markdown]
-# With few tasks, or rates near 0 or 1, use Wilson's. The bootstrap earns its place where no formula exists: a median, a
-# ratio, BLEU (lesson 09), pass@k.
+# With few tasks, or rates near 0 or 1, use Wilson's. The bootstrap earns its place where there is no simple formula: a
+# median, a ratio, BLEU (lesson 09), pass@k.
 #
 # ### 2.3 How many tasks tell 70% from 73%?
 #
@@ -255,7 +255,7 @@ for q in (0.80, 0.75, 0.73, 0.71):
     print(f"70% against {q:.0%}: {half:6,} tasks; {most:6,} to succeed in 80% of tests")
 
 # %% [markdown]
-# Half the difference takes four times the tasks.
+# Half the difference takes about four times the tasks.
 #
 # ### 2.4 The same tasks
 #
@@ -357,9 +357,10 @@ for k in (1, 4, 16, 64):
     print(f"pass@{k:<2} {np.mean(by_task):.1%} ({low:.1%} to {high:.1%})")
 
 # %% [markdown]
-# With 64 answers, a model that gets fewer than one answer in five right solves nearly every task. Brown et al. (2024)
-# find such curves for language models over four orders of magnitude. But pass@k presumes that the right answer is
-# recognized. (And guessing at random among 99 totals would reach pass@64 = 48%.)
+# With 64 answers, a model that gets fewer than one answer in five right solves nearly every task. (At 100% the
+# bootstrap claims certainty again, as in section 2.2.) Brown et al. (2024) find such curves for language models over
+# four orders of magnitude. But pass@k presumes that the right answer is recognized. (And guessing at random among 99
+# totals would reach pass@64 = 48%.)
 
 # %% [markdown]
 # ## 4 Many answers, and one to choose
@@ -447,8 +448,8 @@ predicted("which-rule", "the majority of what that checker accepts")
 # %% [markdown]
 # Three observations, the same in all three seeds. First, the baseline: one greedy answer, three tokens, is at least as
 # good as the majority of 64 answers, 192 tokens. (Wang et al. measure gains where long answers differ in their steps.)
-# Second, the checker that errs gains less than 3 points after eight answers: among what it accepts, a fixed fraction is
-# wrong. Third, voting among accepted answers keeps improving.
+# Second, the checker that errs gains nothing beyond 16 answers: of what it accepts on a task, the same fraction is
+# wrong, however many answers there are. Third, voting among accepted answers keeps improving.
 #
 # ### 4.2 Where the majority hurts
 #
@@ -481,8 +482,9 @@ for rule in ("checker that errs", "majority of accepted"):
           f"consistent {consistent[rule][-1]:.0%}")
 
 # %% [markdown]
-# Much of the votes' advantage came from the *independence* of the errors: without it, voting among accepted answers falls
-# most. So a checker's error rate alone doesn't say what it is worth. Find out whether it makes the same error again.
+# Much of the votes' advantage came from the *independence* of the errors: without it, voting among accepted answers
+# falls most. So a checker's error rate alone doesn't say what it is worth. Find out whether it makes the same error
+# again.
 
 # %% [markdown]
 # ## 5 Thinking longer
@@ -490,7 +492,7 @@ for rule in ("checker that errs", "majority of accepted"):
 # ### 5.1 One token, or eight
 #
 # There is a second way to spend tokens on a task: not more answers, but a longer one. Here is a task where it matters.
-# A lamp is off. Eight moves follow, each *on*, *off* or, three times out of four, *press*, which switches it over. Is
+# A lamp is off. Eight moves follow, each *on*, *off* or, three times out of four, *press*, which toggles it. Is
 # it on at the end? On paper, `press press on press`: the lamp is on, off, on, off. Each state needs *two* things, the
 # state before and one move. If you write no states, you have to look at all moves at once.
 #
@@ -575,10 +577,10 @@ predicted("dots", "about as often as without any")
 
 # %% [markdown]
 # With every state written, nearly all answers are right. With every second or fourth, each step still needs two or four
-# moves at once, and after this little training the model is on average no better than with the answer alone. Dots are
-# the control: as many tokens before the answer, as much computation, and no intermediate result. They bring 68 to 75%,
-# compared with 61 to 72% for the answer alone: a little at most, and far from the states. (With dots it also had no
-# states to learn from. Writing and learning states both belong to a scratchpad; the next test looks at the reading
+# moves at once, and after this little training the model is on average within about a point of the answer alone. Dots
+# are the control: as many tokens before the answer, as much computation, and no intermediate result. They bring 68 to
+# 75%, compared with 61 to 72% for the answer alone: a little at most, and far from the states. (With dots it also had
+# no states to learn from. Writing and learning states both belong to a scratchpad; the next test looks at the reading
 # alone.)
 #
 # ### 5.2 Does it read what it wrote?
@@ -654,8 +656,9 @@ predicted("leak-swapped", "nearly as on the published text")
 
 # %% [markdown]
 # In all recorded seeds the leak raises the published score by 12 points or more, and changes the fresh one by 3 at
-# most. The rephrased score, often shown as proof of innocence, rises as well. It catches models that learned the
-# *wording*; ours learned the *answer*.
+# most. (In the live run, whose two models draw other demonstrations, the fresh scores may differ by more.) The
+# rephrased score, often shown as proof of innocence, rises as well. It catches models that learned the *wording*; ours
+# learned the *answer*.
 #
 # ### 6.2 Finding it from outside
 #
@@ -801,8 +804,8 @@ for name, score in {"acc": each, "acc_norm": each / characters}.items():
 # - A score is a sample: give $n$ and an interval. To tell 70% from 73% takes thousands of tasks. Both models on the
 #   same ones need fewer, in section 2.4 less than half as many.
 # - pass@k is counted: $1 - \binom{n-c}{k} / \binom{n}{k}$. The obvious estimate is too low.
-# - A majority ends at the likeliest answer, a checker at its errors; both together go further while the errors are
-#   independent. Compare with one greedy answer.
+# - A majority can do no better than the likeliest answer, and a checker no better than its errors allow; together they
+#   go further as long as the errors are independent. Compare with one greedy answer.
 # - Written steps make a hard task many easy ones. Dots don't. Flip a step to see whether it is read.
 # - Contamination raises the published score. Fresh tasks reveal it, rephrased ones need not; a lower loss is evidence.
 #

@@ -10,7 +10,7 @@
 # - say why a model can keep more features than it has dimensions, and when it does;
 # - train a sparse autoencoder, read its features' texts, and test one by taking it away.
 #
-# **You need** lessons 04, 06, 10 and 12 (section 5.2). **It takes** about 60 minutes to read and try; all cells
+# **You need** lessons 04, 06, 10 and 12 (section 5.2). **It takes** about 65 minutes to read and try; all cells
 # together run in about a minute on a laptop.
 
 # %% [markdown]
@@ -157,15 +157,15 @@ for prompt in ("The March", "“Curiouser and"):
         print(f"  after {depth} blocks        {likeliest:18} {row[said]:4.0%}")
 
 # %% [markdown]
-# In the first text the answer is *␣H*, the beginning of *␣Hare*. It is there after one block, and the other three change
-# little. In the second text the likeliest token changes twice, and the answer leads only from the third block on. Before
-# the first block, the lens shows in the second text the token that was just read: one matrix holds this model's
-# embeddings and output rows, so a token may fit itself best. In the first text it doesn't.
+# In the first text the answer is *␣H*, the beginning of *␣Hare*. It is there after one block, and the other three
+# change little. In the second text the likeliest token changes twice, and the answer leads only from the third block
+# on. Before the first block, the lens shows in the second text the token that was just read: one matrix holds this
+# model's embeddings and output rows, so a token may fit itself best. In the first text it doesn't.
 #
 # ### 3.2 Shares of a logit
 #
-# Which part put *␣H* there? One difficulty is left: the last norm divides the stream by its length. That is one number,
-# the same for all parts, so we divide each part by it. The library does this:
+# Which part put *␣H* there? One difficulty is left: the last norm divides the stream by its root mean square. That is
+# one number, the same for all parts, so we divide each part by it. The library does this:
 
 # %%
 hare = torch.tensor(tokenizer.encode(" Hare", special_tokens=False)[:1])
@@ -462,8 +462,8 @@ for name in by_answer:
 
 # %% [markdown]
 # If the symbol before the answer differs, two heads of layer 1 bring the answer back: those with the high scores of
-# section 4.2. If the answer itself differs, it is the *other* two. All heads of layer 2 play a part in both. So layer 1
-# has two jobs, and the scores showed only one of them.
+# section 4.2. If the answer itself differs, it is the *other* two. All heads of layer 2 play a part in both. So in this
+# model layer 1 has two jobs, and the scores showed only one of them.
 #
 # ### 5.3 By which path? (second reading)
 #
@@ -486,9 +486,8 @@ for what, (other, measure, floor, top) in pairs.items():
 
 # %% [markdown]
 # What came before arrives in the keys, and hardly anywhere else. The other two heads work through the values: they
-# carry
-# *which symbol is here*, for layer 2 to copy. So the picture of section 4.1 has passed its test, and it has grown. Scores
-# say where heads look, patching says what depends on them, and paths say how they are connected.
+# carry *which symbol is here*, for layer 2 to copy. So the picture of section 4.1 has passed its test, and it has
+# grown. Scores say where heads look, patching says what depends on them, and paths say how they are connected.
 #
 # ### 5.4 Break it, with a control
 #
@@ -546,9 +545,9 @@ predicted("control", "more than 80% of the time")
 # from another text they carry a *wrong* one, which layer 2 may copy (our explanation). Removing a part, and making it
 # say something else, are two questions.
 #
-# Layer 2 has another surprise: without its first head nearly all symbols are right, and without all four almost none.
+# Layer 2 holds another surprise: without its first head nearly all symbols are right, and without all four almost none.
 # If you removed only that *one* head, you would conclude that it doesn't matter. The others can do its job.
-# All that `ablate` does:
+# This is all that `ablate` does:
 
 # %%
 show_source(ablate, last=11)
@@ -660,8 +659,9 @@ for data in (together, one_at_a_time):
     print(f"{data.__name__:14}", *(f"{length:5.2f}" for length in lengths))
 
 # %% [markdown]
-# Rare features that always meet don't make the pentagon: the five arrows are unequal, and none is as long. Features that
-# never meet do make it, although they are on more often. So the pentagon comes from not meeting, not from being rare.
+# Rare features that always meet don't make the pentagon: the five arrows are unequal, and none is as long. Features
+# that never meet do make it, although they are on more often. So the pentagon comes from not meeting, not from being
+# rare.
 
 # %% [markdown]
 # ## 7 A sparse autoencoder
@@ -728,7 +728,8 @@ def report(autoencoder, x):
 
 
 # %% [markdown]
-# Three values of $\lambda$; the first and the last show how it breaks:
+# Three values of $\lambda$; the first and the last show how it breaks. (For these, 100 steps instead of 500 are enough
+# to see it, so the numbers they keep are not a fair comparison.)
 
 # %% tags=["nbval-ignore-output"]
 fitted = {}
@@ -746,8 +747,9 @@ for sparsity in progress([0.0, 0.2, 2.0], "training autoencoders"):
 #
 # ### 7.3 Features and their texts
 #
-# What is a feature about? Look at the tokens where it is strongest, with the text before them. Of the features that are on
-# for fewer than one token in fifty, we take the six strongest, each with its strongest text and those of rank 11, 21, 31:
+# What is a feature about? Look at the tokens where it is strongest, with the text before them. Of the features that are
+# on for fewer than one token in fifty, we take the six strongest, each with its strongest text and those of rank 11,
+# 21, 31:
 
 # %% tags=["nbval-ignore-output"]
 autoencoder = fitted[0.2]
@@ -777,8 +779,8 @@ for feature in shown:
 #
 # What does the model *do* with a feature? Take its direction out of the stream, wherever the feature is on, and let the
 # last block run. How far do the probabilities of the next token move, where the feature was strongest? We add up
-# $p\,(\ln p - \ln p')$ over all tokens, the **Kullback–Leibler divergence** of the new $p'$ from the old $p$: 0 if nothing
-# changes. The control takes away as much along a random direction.
+# $p\,(\ln p - \ln p')$ over all tokens, the **Kullback–Leibler divergence** of the new $p'$ from the old $p$: 0 if
+# nothing changes. The control takes away as much along a random direction.
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
@@ -815,10 +817,10 @@ for feature in shown[:3]:
     compare([feature])
 
 # %% [markdown]
-# In our run the first feature is a *J* that begins a name. Without it the model no longer expects *J-os-hua*, *J-ose-ph*
-# or *J-esus*, and its predictions move more than twice as far as along any random direction. Without the third, *have*, it
-# no longer expects *done* or *heard*, and they move about twice as far. The second, a *W* that begins a line, hardly
-# exceeds its controls.
+# In our run the first feature is a *J* that begins a name. Without it the model no longer expects *J-os-hua*,
+# *J-ose-ph* or *J-esus*, and its predictions move more than twice as far as along any random direction. Without the
+# third, *have*, it no longer expects *done* or *heard*, and they move about twice as far. The second, a *W* that begins
+# a line, hardly exceeds its controls.
 #
 # Two of the six are about opening quotation marks. Could one stand in for the other, as heads did in section 5.4? Then
 # both together should beat their controls. We take the two that are on together most often:
@@ -831,8 +833,8 @@ for features in ([one], [other], [one, other]):
     compare(features)
 
 # %% [markdown]
-# They don't, alone or together: the last block hardly uses what these two hold. A feature's texts are a suspicion, as a
-# map of attention is. What it does shows only when it is taken away, next to a control.
+# They don't, alone or together: the last block hardly uses what these two hold. A feature's texts only raise a
+# suspicion, as an attention map does. What it does shows only when it is taken away, next to a control.
 #
 # Nor are these features *the* features of the model: another λ or another start may give others.
 
@@ -911,8 +913,8 @@ for features in ([one], [other], [one, other]):
 #   loss falls in these steps. The first write what the second find by their keys.
 # - Patching puts an activation of one text into another; path patching, only for one reader.
 # - Ablate with a control, and more than one head at a time.
-# - Rare features share dimensions. A sparse autoencoder looks for directions of which few are on at once. What a
-#   direction does shows when it is taken away, next to a control.
+# - Features that rarely meet share dimensions. A sparse autoencoder looks for directions of which few are on at once.
+#   What a direction does shows when it is taken away, next to a control.
 #
 # **Read** Elhage et al. 2021, [A Mathematical Framework for Transformer
 # Circuits](https://transformer-circuits.pub/2021/framework/index.html). Olsson et al. 2022,

@@ -10,8 +10,8 @@
 # - share the pages of equal beginnings, and say what breaks without reference counts;
 # - trade the time that one user waits against the number of users, with counts and with a clock.
 #
-# **You need** lessons 11 and 13. **It takes** about 60 minutes to read and try; all cells together run in about a minute
-# on a laptop. Nothing is trained here.
+# **You need** lessons 11 and 13. **It takes** about 60 minutes to read and try; all cells together run in about a
+# minute on a laptop. Nothing is trained here.
 
 # %% [markdown]
 # ## 1 The problem: thirty requests, one model
@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 import torch
+import torch.nn.functional as F
 
 from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, prove_equal, show_source
@@ -87,7 +88,7 @@ print(f"one at a time: {sum(lengths)} steps of the model")
 #
 # Take three requests, A, B and C, of 2, 5 and 3 tokens, and a batch of two rows. A **static batch** begins with A and B
 # and runs until the longest ends. A's row is idle for three steps. Then C runs, alone. That is 8 steps, and 6 of 16
-# cells are idle. With **continuous batching** (Yu et al. 2022), the batch is put together anew at *each step*: as soon
+# cells are idle. With **continuous batching** (Yu et al. 2022), the batch is put together again at *each step*: as soon
 # as A ends, C takes its row.
 
 
@@ -385,15 +386,26 @@ def attend(layer, x, cache, spans, apart=True):  # cache (2, kv_heads, slot, d_k
     q, k, v = project(layer, x, positions)
     new = torch.cat([slots[read:] for read, slots in spans])  # (token,)
     cache[:, :, new] = torch.cat([k, v])
-    everyone = torch.cat([slots for _, slots in spans])
     queries = q.split([len(slots) - read for read, slots in spans], dim=2)
     out = []
     for mine, (read, slots) in zip(queries, spans):
-        keys, values = cache[:, None, :, slots if apart else everyone]
-        allowed = causal().shift(read).dense(mine.shape[2], keys.shape[2])
-        out.append(mix(layer, mine, keys, values, allowed if apart else None))
+        allowed = causal().shift(read).dense(mine.shape[2], len(slots))
+        if not apart:
+            others = [other for _, other in spans if other is not slots]
+            slots = torch.cat([slots, *others])
+            allowed = F.pad(allowed, (0, len(slots) - allowed.shape[-1]), value=True)
+        keys, values = cache[:, None, :, slots]
+        out.append(mix(layer, mine, keys, values, allowed))
     return torch.cat(out, dim=1)  # (1, token, d_model)
 
+
+# %% [markdown]
+# A step in which a text reads a prompt of six tokens while two others write one token each:
+
+# %% jupyter={"source_hidden": true}
+figures.one_row(
+    {"A": (0, 6), "B": (4, 1), "C": (7, 1)}, title="All tokens in one row; each text attends to its own slots",
+)
 
 # %% [markdown]
 # Around it, all layers as in lesson 13. The logits are wanted only after each text's last token:
@@ -451,20 +463,27 @@ print(f"free at the end: {len(pages.free)} of {SLOTS // 4} blocks")
 # %% [markdown]
 # ### 4.2 Break it: texts that see each other
 #
-# `apart=False` takes the mask away: each token may attend to all slots of the step. No shape is wrong, no error is
-# raised. Here are two requests:
+# With `apart=False` each token may also attend to all slots of the step's *other* texts. No shape is wrong, no error is
+# raised. We serve request 4 alone, and then together with three others, one at a time:
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "serving-apart", "Request 4 may see another user's text. What does its own user get?",
+    "the same answer", "gibberish", "ordinary words, but other ones with each partner",
+)
 
 # %%
-for apart in (True, False):
-    pair, pages = texts()[:2], Pages(100, 4)
-    serve(pair, pages, reader(pages, 100, apart=apart))
-    print("apart:" if apart else "together:")
-    for text, new in zip(pair, lengths):
-        print("  …", repr(tokenizer.decode(text.ids[-new - 8 :])))
+for partners in ([], [6], [3], [12]):
+    batch, pages = [texts()[number] for number in (4, *partners)], Pages(100, 4)
+    serve(batch, pages, reader(pages, 100, apart=False))
+    print(f"with {partners or 'nobody'}:", repr(tokenizer.decode(batch[0].ids[-lengths[4] :])))
+print("right:", repr(tokenizer.decode(alone[4])))
+predicted("serving-apart", "ordinary words, but other ones with each partner")
 
 # %% [markdown]
-# The text still looks like language, which makes such bugs dangerous: one user reads an answer that depends on another
-# user's prompt. No error shows it, only the comparison with the text alone. So that is the test to write first.
+# Alone, nothing is wrong. With each partner comes another text, and all of them look like language. That makes such
+# bugs dangerous: one user reads an answer that depends on another user's prompt. No error shows it, only the comparison
+# with the text alone. So that is the test to write first.
 #
 # ## 5 Shared beginnings
 #
@@ -618,7 +637,7 @@ print("as alone:", written(served) == expected)
 #
 # ### 6.1 A long prompt comes
 #
-# So far we looked after the machine. What about *one* user, who watches the words appear? Three texts are writing, a
+# So far we have looked at the machine. What about *one* user, who watches the words appear? Three texts are writing, a
 # fourth ends, and a prompt of 100 tokens takes its row. Its step reads 103 tokens instead of 4. How long do the others
 # wait for their next word?
 #
@@ -661,8 +680,9 @@ predicted("serving-chunks", "a little later")
 # %% [markdown]
 # ### 6.2 Latency and throughput
 #
-# **Throughput** is how many tokens a machine writes per second, for all users together. **Latency** is how long one user
-# waits: for the first token, and then from each token to the next. How do these three numbers change with more rows?
+# **Throughput** is how many tokens a machine writes per second, for all users together. **Latency** is how long one
+# user waits: for the first token, and then from each token to the next. How do these three numbers change with more
+# rows?
 #
 # We measure it with the library's engine, which section 7 explains. Times are in CPU seconds, and yours will differ.
 
@@ -696,7 +716,7 @@ expect("Throughput with 30 rows against 1", points[30][0] / points[1][0], 1.5, 3
 # As a curve:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-figures.tradeoff(points, title="More rows: more tokens for all, later ones for each")
+figures.tradeoff(points, title="More rows: more tokens for all, a slower pace for each")
 
 # %% [markdown]
 # From token to token, a user is served best alone. But with few rows, most users wait in the queue, and their *first*
@@ -757,9 +777,9 @@ print(f"{'the same in steps, static':40}{few:11.1f}{many:13.1f}")
 # %% [markdown]
 # In the same memory, continuous batching is more than twice as fast as static batches, and shared prefixes add to that.
 # The strongest static rival has four times the memory; it loses by less. The last row says what there is to gain: how
-# many steps static batches take for each step of ours. No server takes fewer than its longest answer has tokens, so with
-# few requests the last steps are nearly empty, and more requests raise the ratio. All was measured on a busy machine, in
-# turns. On a GPU a step costs something else, and the ratios would be others.
+# many steps static batches take for each step of ours. No server takes fewer than its longest answer has tokens, so
+# with few requests the last steps are nearly empty, and more requests raise the ratio. All was measured on a busy
+# machine, in turns. On a GPU a step has another cost, and the ratios would differ.
 #
 # ### 7.3 Fewer bytes, fewer calls
 #
@@ -774,9 +794,9 @@ for row in recorded["fewer"]:
     print(f"{row['what']:>8} in {row['bits']:>2} bits{row['bytes']:15,.0f}{row['loss']:12.3f}")
 
 # %% [markdown]
-# The cache's bytes are those of one token. In 8 bits, each key and each value has a step of its own (lesson 13's scale),
-# and nothing is lost: 3.6 times as many texts fit. With 4 bits, 32 neighboring weights share a step; that loses less
-# here than 8 bits with one step per row. (Our 8-bit kernel rounds its inputs too.)
+# The cache's bytes are those of one token. In 8 bits, each key and each value has a step of its own (lesson 13's
+# scale), and nothing is lost: 3.6 times as many texts fit. With 4 bits, 32 neighboring weights share a step; that loses
+# less here than 8 bits with one step per row. (Our 8-bit kernel rounds its inputs too.)
 #
 # A draft (lesson 13, section 7) makes several tokens per call. No smaller model with our vocabulary is at hand, but
 # there is something better to guess from: the model's own last state. A **draft head** is a small network that turns
@@ -864,8 +884,8 @@ for row in recorded["rows"]:
 #   slowly.
 # - Errors here look like language. Compare with the text alone.
 #
-# **Read** Yu et al. 2022, [Orca](https://www.usenix.org/conference/osdi22/presentation/yu), section 3. Kwon et al. 2023,
-# [arXiv:2309.06180](https://arxiv.org/abs/2309.06180), section 4. Zheng et al. 2024,
+# **Read** Yu et al. 2022, [Orca](https://www.usenix.org/conference/osdi22/presentation/yu), section 3. Kwon et al.
+# 2023, [arXiv:2309.06180](https://arxiv.org/abs/2309.06180), section 4. Zheng et al. 2024,
 # [arXiv:2312.07104](https://arxiv.org/abs/2312.07104), section 3. Agrawal et al. 2024,
 # [arXiv:2403.02310](https://arxiv.org/abs/2403.02310), sections 3 and 4. Leviathan et al. 2023,
 # [arXiv:2211.17192](https://arxiv.org/abs/2211.17192). Cheng et al. 2024, *Recurrent Drafter*,

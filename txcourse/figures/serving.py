@@ -46,6 +46,37 @@ def batches(ways: Mapping[str, Sequence[Piece]], *, title: str, names: Sequence[
     return Picture(figure, f"Rows of a batch against steps, a bar for each of {len(pieces)} texts. {'; '.join(said)}.")
 
 
+def one_row(texts: Mapping[str, tuple[int, int]], *, title: str) -> Picture:
+    """A step's new tokens of all texts against the slots that each may attend to: blocks, each of them causal.
+
+    Args:
+        texts: name → how many of its tokens were read before, and how many are new.
+        title: what to see.
+    """
+    colors = dict(zip(texts, PALETTE, strict=False))
+    tokens = [(name, past + i) for name, (past, new) in texts.items() for i in range(new)]
+    slots = [(name, place) for name, (past, new) in texts.items() for place in range(past + new)]
+    with drawing():
+        figure, (axes,) = panels(width=1.6 + 0.3 * len(slots), height=1.1 + 0.3 * len(tokens))
+        for row, (name, position) in enumerate(tokens):
+            for column, (owner, place) in enumerate(slots):
+                seen = owner == name and place <= position
+                color = colors[owner] if seen else PALE
+                axes.add_patch(Rectangle((column, row), 1, 1, facecolor=color, edgecolor="white"))
+        axes.set(xlim=(0, len(slots)), ylim=(len(tokens), 0), aspect="equal")
+        axes.set_xticks([i + 0.5 for i in range(len(slots))], [f"{name}{place}" for name, place in slots], fontsize=8)
+        axes.set_yticks([i + 0.5 for i in range(len(tokens))], [f"{name}{place}" for name, place in tokens], fontsize=8)
+        for labels, names in ((axes.get_xticklabels(), slots), (axes.get_yticklabels(), tokens)):
+            for label, (name, _) in zip(labels, names, strict=True):
+                label.set_color(ink(colors[name]))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set(xlabel="slots in the cache", ylabel="the step's tokens")
+        headline(figure, title)
+    counts = "; ".join(f"{name}: {new} new after {past}" for name, (past, new) in texts.items())
+    return Picture(figure, f"{title}. Tokens against slots, a block for each text, causal within it. {counts}.")
+
+
 def pages(states: Mapping[str, Sequence[tuple[str, int] | None]], size: int, *, title: str) -> Picture:
     """The blocks of a cache, a row for each moment: a slot is filled, taken and empty (hatched), or free.
 

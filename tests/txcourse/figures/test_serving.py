@@ -13,6 +13,16 @@ def test_batches_say_how_much_is_idle():
     assert [text.get_text() for text in first.texts] == ["A", "B", "C"]
 
 
+def test_a_token_attends_to_its_own_texts_slots_up_to_its_own():
+    picture = figures.one_row({"A": (0, 2), "B": (1, 1)}, title="A title")
+    (axes,) = picture.axes
+    pale = axes.patches[1].get_facecolor()  # A's first token must not see A's second
+    seen = [cell.get_facecolor() != pale for cell in axes.patches]
+    assert seen == [True, False, False, False, True, True, False, False, False, False, True, True]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["A0", "A1", "B1"]
+    assert picture.alt.endswith("A: 2 new after 0; B: 1 new after 1.")
+
+
 def test_slots_of_a_block_are_filled_empty_or_free():
     picture = figures.pages({"now": [("A", 4), ("AB", 1), None]}, 4, title="A title")
     (axes,) = picture.axes
