@@ -320,9 +320,9 @@ class GPT(nn.Module):
 # %% [markdown]
 # ### 3.2 How it starts
 #
-# GPT-2 starts its biases at 0 and draws all matrices with a standard deviation of 0.02. Two matrices in each block
-# write into the residual stream: attention's output and the feed-forward network's last one. With $L$ blocks these are
-# divided by $\sqrt{2L}$. Why? At the start the additions are independent of one another, so their variances add up. Eight
+# GPT-2 starts its biases at 0 and draws its matrices with a standard deviation of 0.02 (the positions with 0.01; we keep
+# to one number). Two matrices in each block write into the residual stream: attention's output and the feed-forward
+# network's last one. With $L$ blocks these are divided by $\sqrt{2L}$. Why? At the start the additions are independent of one another, so their variances add up. Eight
 # blocks add 16 times: the sum has 16 times the variance of one addition, so 4 times its standard deviation. Divide each
 # addition by $\sqrt{16} = 4$, and the sum is as large as one addition was, whatever the depth. (The paper says
 # $1/\sqrt{N}$, with $N$ *residual layers*; each block has two.)
@@ -436,10 +436,11 @@ print("our GPT, 1,200 steps:", *(f"{run['unseen']:.2f}" for run in longer.values
 print(f"four characters:      {loss_of['four characters']:.2f}")
 
 # %% [markdown]
-# Now it just reaches the best table, no more; but these steps read only two fifths of the text, and the table all of it.
+# Now it just about draws level with the best table; but these steps read only two fifths of the text, and the table all
+# of it.
 # And more time? `txlib train shakespeare --steps 2000` trains a model a third larger, with the parts of lesson 16, on
 # nearly seven times as many characters. On the whole play its one recorded run has 1.60 (`benchmarks/results/plays.json`,
-# nine minutes on one core), and the table of four 1.77. The GPT has gone on, where the table cannot.
+# nine minutes on one core), and the table of four 1.77. The GPT keeps improving where the table cannot.
 #
 # To write, do as with the table: draw a character from the softmax of the last position's scores, append it, repeat.
 # Dividing the scores by a `temperature` below 1 first favors the likelier characters (lesson 11).
@@ -735,7 +736,8 @@ for name, settings in GPT2.items():
     print(f"{name:7} {layers} blocks, d {d:4}: by hand {by_hand:13,} {right}")
 
 # %% [markdown]
-# OpenAI's file holds exactly 124,439,808. (The paper prints 117 million, a miscount that its authors corrected later.)
+# OpenAI published exactly 124,439,808. (The file of section 6.3 holds more numbers, 548 MB of them: it also stores the
+# mask of each block. And the paper prints 117 million, a miscount that its authors corrected later.)
 #
 # ### 7.2 GPT-3's table, row by row
 #

@@ -243,7 +243,8 @@ show_source(saved_bytes)
 
 # %% [markdown]
 # Now you can plan a large one: GPT-2 xl has $N$ = 1.56 billion, $d$ = 1,600, $L$ = 48. A batch of 16 texts of 1,024
-# tokens, and mind $V$ = 50,257. `width` is what a number takes, `kept` how many a block keeps per token.
+# tokens, and mind $V$ = 50,257. `width` is the bytes of a number, `kept` how many
+# numbers all blocks together keep per token.
 
 
 # %%
@@ -280,7 +281,7 @@ show_plans(ways, "GPT-2 xl, 16 texts: blocks keep most of it")
 # The plan does not fit. The first remedy is a cheaper number. Half the bits means half the memory and half
 # the traffic, and GPUs have units that multiply 16-bit matrices up to 16 times as fast as 32-bit numbers. A
 # floating-point number has a sign, an **exponent**, which says how large it is, and digits, the **mantissa**. There are
-# two formats of 16 bits, which divide the bits in different ways. And three computations that show all that can go
+# two formats of 16 bits, which divide the bits in different ways. Three computations show what can go
 # wrong:
 
 # %%
@@ -406,13 +407,13 @@ figures.magnitudes(
     f"spread far below the limit of float16, two to the minus 25: {lost['the others']:.0%} are lost.")
 
 # %% [markdown]
-# bfloat16 has three binary digits fewer, and the loss does not show it: its errors are small and fall to both sides.
+# bfloat16 has three binary digits fewer, and the loss does not show it: its errors are small and go both ways.
 # float16 lost numbers entirely, and always on the same side.
 #
 # ### 3.4 The cure: scale the loss
 #
-# Multiply the loss by a large number $S$ before the backward pass. All gradients are $S$ times as large, and none falls
-# below the smallest. Divide by $S$ in 32 bits afterwards. With $S = 2^{16}$:
+# Multiply the loss by a large number $S$ before the backward pass. All gradients are $S$ times as large, and hardly any
+# falls below the smallest. Divide by $S$ in 32 bits afterwards. With $S = 2^{16}$:
 
 # %% tags=["nbval-ignore-output"]
 scaled, _ = learn(torch.float16, scale=2.0**16)
@@ -481,8 +482,8 @@ prove_equal(scales, their_scales, what="Your scales and torch's")
 prove_equal(weights, their_weights, what="The weights after 30 steps")
 
 # %% [markdown]
-# It tumbles until no gradient overflows. After ten good steps it tries the double, overflows, and falls back.
-# **bfloat16 needs none of this**: its exponent has 8 bits, as that of float32, so what 32 bits can hold does not
+# The scale falls until no gradient overflows. After ten good steps it doubles, a gradient overflows, and it falls back.
+# **bfloat16 needs none of this**: its exponent has 8 bits, like float32's, so what 32 bits can hold does not
 # vanish. In training it has largely displaced float16.
 #
 # ### 3.5 What must stay in 32 bits
@@ -565,8 +566,8 @@ for name, divide in ways_to_divide.items():
 
 # %% [markdown]
 # The mean of the means gives a letter of a short batch more weight than one of a long batch. Widely used code did so
-# until 2024 (`huggingface/transformers`, pull request 34191). The right way: **add up sums, divide once by the number of
-# all tokens.** The library's step does:
+# until 2024 (`huggingface/transformers`, pull request 34191). The right way: **add up sums, divide once by the number
+# of all tokens.** The library's step does:
 
 # %%
 from txlib.training import training_step
@@ -585,10 +586,10 @@ prove_equal(before - after, whole, what="The library's step and the whole batch"
 # %% [markdown]
 # ## 5 Forget, and compute again: checkpointing
 #
-# Accumulation does not help where even one text is too much. FlashAttention (lesson 34) forgets
-# the weights of attention and computes them again in the backward pass. Do the same with a whole block: keep its *input*
-# only, $d$ numbers per token instead of $16\,d$ (Chen et al. 2016). In the backward pass, run it forward once more, and
-# this time keep everything, but of this block alone. This is **checkpointing**:
+# Accumulation does not help where even one text is too much. FlashAttention (lesson 34) forgets the weights of
+# attention and computes them again in the backward pass. Do the same with a whole block: keep its *input* only, $d$
+# numbers per token instead of $16\,d$ (Chen et al. 2016). In the backward pass, run it forward once more, and this time
+# keep everything, but of this block alone. This is **checkpointing**:
 
 
 # %%
@@ -654,9 +655,9 @@ plots.lines(
 # %% [markdown]
 # The same gradients, a twelfth of the memory after the forward pass, less than a quarter at the peak, and a third more
 # operations: 4 instead of 3. On paper the peak is $L + 16$ instead of $16 L$ widths, here 22 instead of 96. (Torch's
-# leaves out each block's last product, whose result the backward pass does not need. And with dropout the second run must draw
-# the same mask: torch's keeps the state of the random numbers for it, yours does not.) The exercise asks what to keep of
-# a very deep stack.
+# leaves out each block's last product, whose result the backward pass does not need. And with dropout the second run
+# must draw the same mask: torch's keeps the state of the random numbers for it, yours does not.) The exercise asks what
+# to keep of a very deep stack.
 
 # %% jupyter={"source_hidden": true}
 ways["… in 4 parts (§ 4)"] = plan(**xl, tokens=4 * 1024, width=2)
@@ -664,7 +665,9 @@ ways["… or checkpointing (§ 5)"] = plan(**xl, tokens=16 * 1024, width=2, kept
 show_plans(ways, "Four parts, or checkpointing: what belongs to the weights remains")
 
 # %% [markdown]
-# What remains are the sixteen bytes per parameter. Only more devices can cut those: lesson 36.
+# What remains are the sixteen bytes per parameter. Lesson 36 divides them among devices. (On one device you can keep
+# less of them: Muon has one mean instead of two (lesson 07), Adam's means can be stored in 8 bits (Dettmers et al.
+# 2021), and LoRA (lesson 40) trains few numbers, so that only those need gradients and means.)
 
 # %% [markdown]
 # ## 6 Fewer journeys: compile
@@ -734,10 +737,10 @@ speed = 1e12 * recording["measured"]["TFLOP/s"]["txlib"]
 print(f"of the GPU's peak: {speed / recording['peak']:.0%}")
 
 # %% [markdown]
-# To find out where such a step loses its time, take a **profile**, a table of which kernel takes how long (`txlib train …
-# --profile` prints one). And as in section 2, count the bytes of the largest array first: here the logits, 50,257 numbers
-# for each of 32,768 tokens. The library's loss computes them for some thousand tokens at a time, so they never exist all at
-# once.
+# To find out where such a step loses its time, take a **profile**, a table of which kernel takes how long (`txlib train
+# … --profile` prints one). And as in section 2, count the bytes of the largest array first: here the logits, 50,257
+# numbers for each of 32,768 tokens. On a GPU the library's loss computes them for 4,096 tokens at a time, so they never
+# exist all at once.
 
 # %% [markdown]
 # ## 7 Stop, and continue
@@ -766,7 +769,7 @@ def fresh():
 
 
 # %% [markdown]
-# The order of the data hangs on the state of the random numbers, so that is saved as well:
+# The order of the data depends on the state of the random numbers, so that is saved as well:
 
 # %% tags=["nbval-ignore-output"]
 model, optimizer = fresh()
@@ -790,12 +793,13 @@ for left_out in ("nothing", "random numbers", "optimizer", "weights"):
         torch.set_rng_state(saved["random numbers"])
     off = (train_on(model, optimizer) - straight).abs()
     print(f"without {left_out:14}: losses differ by {off.mean():.3f} nats,",
-          f"at most {off.max():.3f}")
+          f"at most {off.max():.3f}", "(bit for bit the same)" if not off.any() else "")
 
 # %% [markdown]
-# With everything, the run continues bit for bit. Without random numbers it reads other text (here, text that it has read
-# already), without the optimizer's means it takes its first steps blindly. Neither gives an error. The library's loop
-# saves all of it: `train(…, out="runs/mine")`, and after a stop the same with `resume=True` (`--resume` in a shell).
+# With everything, the run continues bit for bit. Without random numbers it reads other text (here, text that it has
+# read already), without the optimizer's means it takes its first steps blindly. Neither gives an error. (A loss scaler
+# and a schedule of learning rates have a state to save as well.) The library's loop saves all of it: `train(…,
+# out="runs/mine")`, and after a stop the same with `resume=True` (`--resume` in a shell).
 
 # %% [markdown]
 # ## 8 Quiz
@@ -859,8 +863,8 @@ for left_out in ("nothing", "random numbers", "optimizer", "weights"):
 #
 # - Training holds 16 bytes per parameter, and $16\,dL$ numbers per token. Both can be counted before a run.
 # - 16 bits: float16 is narrow and needs a loss scaler; bfloat16 is coarse and needs none. Weights stay in 32.
-# - Accumulation adds up sums, and divides once by all tokens. Checkpointing keeps the inputs of blocks, and pays a third
-#   more operations. Neither changes a gradient.
+# - Accumulation adds up sums, and divides once by all tokens. Checkpointing keeps the inputs of blocks, and pays a
+#   third more operations. Neither changes a gradient.
 # - Compiling saves journeys to memory. A profile says where the time goes.
 # - To continue a run, save weights, optimizer, random numbers and the place in the data.
 #

@@ -63,7 +63,7 @@ figures.cuts(
 # | pipeline | the stack of layers | activations at the seams | once per seam, forward and backward |
 #
 # None of them should change what is learned. That is the claim we check in each section: the gradients are those of
-# one process, to the rounding.
+# one process, up to rounding.
 #
 # ### Processes
 #
@@ -125,7 +125,8 @@ figures.ring(
 )
 
 # %% [markdown]
-# Now between processes. `isend` does not wait until the neighbor has received, otherwise all would wait for each other:
+# Now between processes. `isend` does not wait until the neighbor has received; if it did, all could wait for each other
+# forever:
 
 
 # %%
@@ -198,8 +199,9 @@ for w in (2, 8, 64, 1024):
 predicted("ring-ranks", "about as many", "There are more steps, and each sends less.")
 
 # %% [markdown]
-# Less than $2N$ **however many ranks there are**: that is why data parallel training scales. (The *number* of messages
-# does grow with $w$. Where each takes long to arrive, fewer and larger ones are better: the exercise builds that.)
+# Less than $2N$ **however many ranks there are**: more ranks hardly mean more traffic for any of them. (The *number* of
+# messages does grow with $w$. Where each takes long to arrive, fewer and larger ones are better: the exercise builds
+# that.)
 
 # %% [markdown]
 # ## 3 Cut the batch: data parallel
@@ -262,7 +264,7 @@ for found in run_ranks(data_parallel, 2, gpt, batch):
 # Both ranks have the same gradient, so they make the same step, and stay equal without ever sending weights.
 #
 # **Break it.** Let each rank divide by its *own* number of letters, and average the two means. The rows are dealt out
-# in turns, so both ranks have short lines and long ones. How wrong is the gradient?
+# in turn, so both ranks have short lines and long ones. How wrong is the gradient?
 
 # %%
 mean = (gradient(gpt, batch[0::2]) + gradient(gpt, batch[1::2])) / 2
@@ -305,7 +307,8 @@ figures.timetable(
 )
 
 # %% [markdown]
-# A slow wire can't hide: at 4 ms per layer it takes 18 ms, of which 10 are waiting. Section 7 asks when that happens.
+# Slow traffic can't hide: at 4 ms per layer the step takes 18 ms, of which 10 are waiting. Section 7 asks when that
+# happens.
 #
 # ### 3.2 Open the library
 #
@@ -358,7 +361,8 @@ figures.shards(
 # How can a rank do without the others' part? Adam treats each number by itself. So a rank can update *its* numbers
 # alone, if it has their gradients, *summed over all ranks*: a reduce-scatter. An all-gather then hands the new weights
 # around. Together they are the all-reduce from before, so **sharding the optimizer and the gradients costs no more
-# traffic at all.** Lay all weights into one vector. Adam by hand, on a rank's own chunk:
+# traffic at all.** Lay all weights into one vector. Adam by hand, on a rank's own chunk. (The
+# whole gradient still exists here for a moment; stage 2 sends each layer's part as soon as it is ready, and drops it.)
 
 
 # %%
@@ -533,8 +537,8 @@ print(f"gelu of the parts, added: relative error {wrong:.0%}")
 # %% [markdown]
 # An all-reduce of $4d$ numbers per token before the GELU would repair it. With columns first, none is needed.
 #
-# Torch writes such a split as a *plan*: which matrix is cut how. The library makes the plan for all attention layers and
-# feed-forward networks of a model. Section 3's GPT, three steps, both ranks with all rows:
+# Torch writes such a split as a *plan*: which matrix is cut how. The library makes the plan for all attention layers
+# and feed-forward networks of a model. Section 3's GPT, three steps, both ranks with all rows:
 
 # %%
 for found in run_ranks(with_library, 2, gpt, batch, "tp"):
@@ -555,8 +559,8 @@ for found in run_ranks(with_library, 2, gpt, batch, "tp"):
 # rank 1 one with score $\ln 3$ and value 5.
 #
 # - Whole: weights $\frac{1}{4}$ and $\frac{3}{4}$, so $\frac{1}{4} \cdot 1 + \frac{3}{4} \cdot 5 = 4$.
-# - In parts: rank 0 says "1, with a sum of 1", rank 1 "5, with a sum of 3". Joined: $(1 \cdot 1 + 3 \cdot 5) / (1 + 3) =
-#   4$.
+# - In parts: rank 0 says "1, with a sum of 1", rank 1 "5, with a sum of 3". Joined: $(1 \cdot 1 + 3 \cdot 5) / (1 + 3)
+#   = 4$.
 
 
 # %%
@@ -575,8 +579,8 @@ second = torch.tensor([[5.0]]), torch.tensor([[math.log(3)]])
 print("joined:", join(*first, *second)[0].item())
 
 # %% [markdown]
-# Queries stay at home. Keys and values circulate in the ring, and each rank joins what it finds: **ring attention** (Liu
-# et al. 2023). With a causal mask, a part from later in the text is skipped:
+# Queries stay at home. Keys and values circulate in the ring, and each rank joins what it finds: **ring attention**
+# (Liu et al. 2023). With a causal mask, a part from later in the text is skipped:
 
 
 # %%
@@ -598,20 +602,22 @@ found = torch.cat(run_ranks(ring_attention, 3, q, k, v))
 prove_equal(found, expected, what="A ring of three and whole attention")
 
 # %% [markdown]
-# No rank ever holds more than a third of the keys. But rank 0 skips two parts of three while rank 2 skips none: causal
-# rings deal out the tokens in another order, an early piece and a late one to each rank. (A rival, *Ulysses*, swaps
-# tokens for heads before attention and swaps back after it, Jacobs et al. 2023. And the experts of lesson 18 can live on
-# different ranks: **expert parallel**. Then the tokens travel, Lepikhin et al. 2020.)
+# No rank computes with more than a third of the keys at a time, and it holds at most two thirds, while one part leaves
+# and the next arrives. (`run_ranks` hands each rank the whole text here; a real one would start with its part.) But
+# rank 0 skips two parts of three while rank 2 skips none: causal rings deal out the tokens in another order, an early
+# piece and a late one to each rank. (A rival, *Ulysses*, swaps tokens for heads before attention and swaps back after
+# it, Jacobs et al. 2023. And the experts of lesson 18 can live on different ranks: **expert parallel**. Then the tokens
+# travel, Lepikhin et al. 2020.)
 
 # %% [markdown]
 # ## 6 Cut the stack: a pipeline
 #
 # ### 6.1 On paper
 #
-# Texts, weights, matrices and tokens are cut. The depth remains. In **pipeline parallel** rank 0 has the
-# first layers, rank 1 the next, and so on. Only activations at the seams travel, $n\,d$ numbers per text, once forward
-# and once backward. But while rank 1 computes, rank 0 waits. The cure is to cut the batch into $m$ **micro-batches** that
-# follow each other (Huang et al. 2019, "GPipe"). Two stages, and backward takes twice as long as forward: with the batch
+# Texts, weights, matrices and tokens are cut. The depth remains. In **pipeline parallel** rank 0 has the first layers,
+# rank 1 the next, and so on. Only activations at the seams travel, $n\,d$ numbers per text, once forward and once
+# backward. But while rank 1 computes, rank 0 waits. The cure is to cut the batch into $m$ **micro-batches** that follow
+# each other (Huang et al. 2019, "GPipe"). Two stages, and backward takes twice as long as forward: with the batch
 # whole, each stage works for 3 of 6 units. In two halves, the second stage starts at 0.5, and all is done after 4.5. A
 # timetable: each piece starts as soon as its stage is free and its input has arrived.
 
@@ -753,11 +759,11 @@ figures.timetable(
 
 # %% [markdown]
 # (Backward takes hardly longer than forward in this run. The formula does not mind, as long as all stages are alike.)
-# More micro-batches mean less waiting, but small pieces cost more: in 32 of them a stage computes for longer than it does
-# for the whole batch, so the step falls short of the formula. And all their activations wait for the backward pass. If
-# each goes back as soon as it can (**1F1B**, one forward, one backward), a stage holds those of at most $p$ micro-batches
-# instead of $m$, with the same bubble (the schedule with a flush, Narayanan et al. 2021, section 2; that of 2019 has no
-# bubble, and computes some gradients with older weights).
+# More micro-batches mean less waiting, but small pieces cost more: in 32 of them a stage computes for longer than it
+# does for the whole batch, so the step falls short of the formula. And all their activations wait for the backward
+# pass. If each goes back as soon as it can (**1F1B**, one forward, one backward), a stage holds those of at most $p$
+# micro-batches instead of $m$, with the same bubble (the schedule with a flush, Narayanan et al. 2021, section 2; that
+# of 2019 has no bubble, and computes some gradients with older weights).
 
 # %% [markdown]
 # ## 7 Which one when: traffic in seconds
@@ -806,11 +812,11 @@ for name, tokens in crossings.items():
           f"3.2 million are {3.2e6 / tokens:.0f} times that")
 
 # %% [markdown]
-# What is below the computing time can hide behind it, if it may overlap. Data parallel and sharding may. Tensor parallel
-# may not: the next product needs the sum. So its time *adds*, and only NVLink makes that small. (Context parallel looks
-# slow, but it is for long texts. In one text of 131,072 tokens the scores, $12\,n\,d\,L$ operations per token, take five
-# times as long as the weights; a kernel that skips what is masked does half of that, 4.3 seconds. So the 4.1 over
-# InfiniBand just hide.) Now change the number of tokens in a step:
+# What is below the computing time can hide behind it, if it may overlap. Data parallel and sharding may. Tensor
+# parallel may not: the next product needs the sum. So its time *adds*, and only NVLink makes that small. (Context
+# parallel looks slow, but it is for long texts. In one text of 131,072 tokens the scores, $12\,n\,d\,L$ operations per
+# token, take five times as long as the weights; a kernel that skips what is masked does half of that, 4.3 seconds. So
+# the 4.1 seconds over InfiniBand can just be hidden.) Now change the number of tokens in a step:
 
 # %% jupyter={"source_hidden": true}
 many = [2**k for k in range(10, 23)]
@@ -826,8 +832,8 @@ plots.lines(
 )
 
 # %% [markdown]
-# Data parallel is limited by its wire where the batch is *small*: its traffic is the same for any batch. Tensor parallel
-# is limited at every size or at none: its traffic grows with the tokens, as the computing does. Over the same
+# Data parallel is limited by its wire where the batch is *small*: its traffic is the same for any batch. Tensor
+# parallel is limited at every size or at none: its traffic grows with the tokens, as the computing does. Over the same
 # link the two send equally much at $N / 4Ld$ tokens, for this model at 13,000. For GPT-3 it is 37,000; with the 3.2
 # million tokens of its steps, tensor parallel would send 86 times as much as data parallel.
 #
@@ -904,11 +910,13 @@ plots.lines(
 # %% [markdown]
 # ## 9 Summary
 #
-# - An all-reduce is a reduce-scatter and an all-gather. A ring sends less than $2N$ numbers per rank, however many ranks.
+# - An all-reduce is a reduce-scatter and an all-gather. A ring sends less than $2N$ numbers per rank, however many
+#   ranks.
 # - Data parallel cuts the texts; sharding cuts what belongs to the weights as well; tensor parallel cuts the products,
 #   columns first; context parallel cuts the text and joins attention; a pipeline cuts the stack and waits
 #   $(p-1)/(m+p-1)$ of the time. All give the gradients of one process.
-# - Gradients travel once per step and overlap with the computing. Activations travel with each token, and everyone waits.
+# - Gradients travel once per step and overlap with the computing. Activations travel with each token, and everyone
+#   waits.
 # - Divide bytes by the link's speed, and compare with the computing: that says which one when.
 #
 # **Read** Rajbhandari et al. 2020, *ZeRO*, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), sections 3 and 5.

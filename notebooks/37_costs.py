@@ -133,7 +133,8 @@ speed = 1e12 * recording["measured"]["TFLOP/s"]["txlib"]
 print(f"model FLOP utilization {speed / recording['peak']:.0%}")
 
 # %% [markdown]
-# 38% is a usual value; 40% is good. What decides it is rarely the arithmetic (lesson 35, section 6).
+# 38% is a usual value: Llama 3's largest run is reported at 38 to 43% (Grattafiori et al. 2024, table 4). What decides
+# it is rarely the arithmetic (lesson 35, section 6).
 #
 # ## 3 Money and energy
 #
@@ -146,8 +147,10 @@ print(f"model FLOP utilization {speed / recording['peak']:.0%}")
 # small numbers: $10^{18}$ operations at $10^{15} \cdot 0.4$ per second take 2,500 seconds, 0.7 hours; at 1 kW and a PUE
 # of 1.2 that is 0.8 kWh, a load of laundry.
 #
-# Is the third formula any good? Strubell et al. (2019, table 3) *measured* the power of both models of 2017 on their 8
-# GPUs, and took a PUE of 1.58:
+# Here is the third formula at work. Strubell et al. (2019, section 2 and table 3) sampled what the processor, the
+# memory and a GPU draw while both models of 2017 train, counted the paper's 8 GPUs and its hours, and took a PUE of
+# 1.58. The cell repeats their arithmetic. That is no test of the formula: they used the same one, and nobody read a
+# meter.
 
 # %%
 table = ("base", 12, 1415.78, 27), ("big", 84, 1515.43, 201)
@@ -288,7 +291,7 @@ predicted("same-budget", "the smaller one: it has read more", "At nine times the
 
 # %% [markdown]
 # All other runs, three seeds each, were done beforehand (`python data/ladder.py 0 1 2` does them again, in about a
-# quarter of an hour of one core). Can the table be believed? Two of its entries are those two. Of two rates, the one
+# quarter of an hour on one core). Can the table be believed? Two of its entries are those two. Of two rates, the one
 # with the better mean counts:
 
 # %% tags=["nbval-ignore-output"]
@@ -388,7 +391,7 @@ expect("a", sum(found) / 3, 0.3, 0.75)
 # And ours? Look at the picture: the largest budget's lowest point is next to the smallest size that was run for it, so
 # it is hardly bracketed. The right ends are short runs, of 83 to 166 steps, which may want a higher rate: two were
 # tried for the two smaller budgets only, and compared on the very play whose loss the table reports. Trust differences
-# between runs more than their level, and take $a$ for a rough number.
+# between runs more than their level, and treat $a$ as a rough number.
 
 # %% [markdown]
 # ## 6 A formula for all of it
@@ -419,7 +422,7 @@ def distance(theta, runs):  # runs: (run, 3), of N, D and loss
 
 # %% [markdown]
 # The five numbers are fitted to logarithms, so that a large loss does not count more. A *Huber* loss keeps single bad
-# runs from ruling everything. (Exponentials keep all five above zero.) If `floor` is given, $E$ stays there. (L-BFGS,
+# runs from dominating the fit. (Exponentials keep all five above zero.) If `floor` is given, $E$ stays there. (L-BFGS,
 # the paper's optimizer, suits a smooth function of five numbers.)
 
 
@@ -554,7 +557,7 @@ print(f"best loss there {best[largest][1]:.3f}; by the formula {ours:.3f}, "
       f"by a straight line {line:.3f}")
 
 # %% jupyter={"source_hidden": true}
-predicted("next-budget", "about 0.01 to 0.03 nats", "About as much as seeds differ.")
+predicted("next-budget", "about 0.01 to 0.03 nats", "The formula is off by 0.019.")
 
 # %% [markdown]
 # Three times the budget can be predicted: the formula is off by 0.019 nats, without a floor by 0.034, and the claim
@@ -572,7 +575,8 @@ predicted("next-budget", "about 0.01 to 0.03 nats", "About as much as seeds diff
 # | ours, all seeds | 0.47 | 0.47 | 1.63 | 4 to 800 thousand |
 #
 # Do not compare the numbers as they stand. Kaplan's law has no $E$. A power law *with* a floor, fitted as if it had
-# none, looks flatter: the floor is a large part of the loss, and does not fall. So does ours:
+# none, looks flatter: the floor is a large part of the loss, and does not fall. Ours looks just as flat without a
+# floor:
 
 # %%
 lowest = [loss for _, loss in best.values()]
@@ -631,9 +635,9 @@ for floor in (1.5, 1.6, 1.7, 1.75, None):  # None: the floor is fitted, as above
           *(f"{each:6.2f}" for each in bills))
 
 # %% [markdown]
-# The 7% can be trusted; half costs 30 to 63% more; and the last number says nothing: with a floor of 1.75 no budget
-# is enough. So models that many people use are trained past Chinchilla's 20 tokens per parameter: Llama 3's 8 billion
-# parameters read 15 trillion tokens, nearly 1,900 for each (Grattafiori et al. 2024).
+# The first can be trusted, 6 to 10% more; half costs 30 to 63% more; and the last number says nothing: with a floor of
+# 1.75 no budget is enough. So models that many people use are trained past Chinchilla's 20 tokens per parameter: Llama
+# 3's 8 billion parameters read 15 trillion tokens, nearly 1,900 for each (Grattafiori et al. 2024).
 #
 # The second is **text that runs out**. Lesson 10 read 8,000 letters nineteen times: the larger model got better on
 # them, and worse on anything else. "Transformers overfit small data sets" is right for a *given* size. Up to about four

@@ -59,7 +59,7 @@ def two_memories(*, title: str) -> Picture:
         axes.axis("off")
         for left, width, head in (
             (0, 7.4, "slow: HBM, 40 GB, 1.5 TB per second"),
-            (11.2, 7.2, "fast: SRAM, 192 kB, 19 TB per second"),
+            (11.2, 7.2, "fast: SRAM, 192 kB per processor, 19 TB/s in all"),
         ):
             axes.add_patch(Rectangle((left, 0), width, 5.8, fill=False, edgecolor=GRAY, linewidth=1.2))
             axes.text(left + width / 2, 5.95, head, ha="center", va="bottom", color=GRAY, fontsize=10)
