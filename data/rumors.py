@@ -32,6 +32,17 @@ def settings(names: dict) -> dict:
                 states.append(x)
             return torch.stack(states).mean(dim=0)
 
+    class MeanStack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(names["Block"](64) for _ in range(6))
+
+        def forward(self, x: Tensor) -> Tensor:  # (batch, n, d_model)
+            states = []
+            for block in self.blocks:
+                states.append(x := block(x))
+            return torch.stack(states).mean(dim=0)
+
     def priced(model: nn.Module, price: float) -> Tensor:
         return names["rumor_loss"](model) + price * (model.body.N + model.body.R).mean()
 
@@ -54,6 +65,7 @@ def settings(names: dict) -> dict:
         "halting, free": halting(0, after=True, clock=False),
         "loop, ten steps": loop(10),
         "mean of six steps": {"make": partial(MeanLoop, 64, 6, clock=False)},
+        "mean of six blocks": {"make": MeanStack},
         "no remainder": halting(0.01, after=True, clock=False, account=NoRemainder),
     }
 

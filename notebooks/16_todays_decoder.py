@@ -252,7 +252,7 @@ row("GPT-2, seed 1", gpt2, seed=1)
 
 # %% [markdown]
 # The two differ only in the seed, that is, in the initial weights and the batches. If a swap changes the loss by less
-# than this difference, that is noise.
+# than this difference, one run cannot tell it from noise.
 
 # %% tags=["nbval-ignore-output"]
 expect("Loss of GPT-2", table["GPT-2"], 2.3, 2.55)
@@ -274,8 +274,9 @@ predict("swaps", "Five swaps follow. Which will lower the loss by more than the 
 # *Why it should work:* a norm is there to control sizes (lesson 06), and dividing by the size is enough for that. Zhang
 # & Sennrich (2019) find it as good, and faster, since there is less to compute.
 #
-# One detail is new. Large models compute in 16 bits, and the largest number that half precision can hold is 65,504. So
-# the square, the mean and the root are computed in 32 bits, whatever comes in.
+# One detail is new. Large models compute in 16 bits. The largest number that half precision (float16) can hold is
+# 65,504; bfloat16, which most models are trained in, reaches as far as 32 bits do, but keeps only two or three digits.
+# So the square, the mean and the root are computed in 32 bits, whatever comes in.
 
 
 # %% tags=["recorded"]
@@ -291,7 +292,7 @@ class RMSNorm(nn.Module):
 
 
 # %% [markdown]
-# What if you are careless, and stay in 16 bits?
+# What if you are careless, and stay in half precision?
 
 # %%
 norm = RMSNorm(64, 1e-6).half()
@@ -322,8 +323,9 @@ row("RMS norm", with_rms)
 # Each matrix of a block still has a bias. PaLM (Chowdhery et al. 2022, section 2) and Llama leave them all
 # out; PaLM's authors report that large models then train more steadily. Ours are too small to check that.
 #
-# *Why nothing should get lost:* each sub-layer adds a vector to the stream. A bias adds one more, always the same,
-# which has little left to do.
+# *Why little should get lost:* the bias of a sub-layer's last matrix adds the same vector to every token, which the
+# embeddings could hold as well. A key's bias changes all scores of a query by the same amount, and the softmax does not
+# notice.
 
 # %% tags=["nbval-ignore-output"]
 no_biases = swap(with_rms, bias=False)
@@ -766,8 +768,9 @@ plots.bars(
 )
 
 # %% [markdown]
-# Most models lose about 0.2 nats. With QK-norm nothing is lost, and with a cap on the scores 0.08: so it *was* the
-# scores that had grown too large. ("Norms after only" and "no positions" also lose less, from a worse start.)
+# Most models lose about 0.2 nats. With QK-norm nothing is lost, and with a cap on the scores 0.08: so most of the
+# damage came from scores that had grown too large. ("Norms after only" and "no positions" also lose less, from a worse
+# start.)
 #
 # So in our runs no entry of a newer config lowers the loss on the first day. Other reasons are given for them. We
 # have measured only the first, and it shows clearly only for QK-norm and capping:

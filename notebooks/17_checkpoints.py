@@ -588,10 +588,10 @@ for name, loss in by_position.items():
 figures.loss_along(by_position, 128, title="Past 128 it fails; only YaRN holds up to 512")
 
 # %% [markdown]
-# Untouched, the model is lost beyond its length, as lesson 05 predicted. Interpolation makes it as bad *everywhere*:
-# the pairs that tell "one back" from "two back" now turn by a quarter of what it knows. (Chen et al. therefore train
-# for a thousand more steps, and then it works.) The larger base costs a little up to 128, and holds to about 300
-# tokens. YaRN costs a little more, and holds all the way, without any training.
+# Untouched, the model is lost beyond its length, as lesson 05 predicted. Interpolation makes it as bad *everywhere*.
+# Our explanation: the pairs that tell "one back" from "two back" now turn by a quarter of what it knows. (Chen et al.
+# therefore train for a thousand more steps, and then it works.) The larger base costs a little up to 128, and holds to
+# about 300 tokens. YaRN costs a little more, and holds all the way, without any training.
 #
 # But look at *what* holds: from position 100 to 500 YaRN's loss falls by only about 0.1, and so does that of
 # interpolation, which reads badly everywhere. The model no longer falls apart, but we have not shown that it uses 500

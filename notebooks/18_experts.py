@@ -100,7 +100,8 @@ print(f"k = 2: {g[0]:.2f} · 10 + {g[1]:.2f} · 20 = {g @ answers[:2]:.1f}")
 # The $g_i$ are the **gates**. There are two conventions, and you have just computed both:
 #
 # - **Switch** (Fedus et al. 2021): $k = 1$, $g_i = p_i$.
-# - **Mixtral** (Jiang et al. 2024): $k = 2$, $g_i = p_i / \sum_{j \in T} p_j$. The gates of the chosen experts sum to 1.
+# - **Mixtral** (Jiang et al. 2024): $k = 2$, $g_i = p_i / \sum_{j \in T} p_j$. The gates of the chosen experts sum to
+#   1.
 #
 # ($N$ is the number of experts here, as in the papers.) With $k = 1$ the second rule would make each gate
 # $p_i / p_i = 1$. Remember this: section 6 breaks it.
@@ -108,8 +109,8 @@ print(f"k = 2: {g[0]:.2f} · 10 + {g[1]:.2f} · 20 = {g @ answers[:2]:.1f}")
 # %% [markdown]
 # ### 2.2 The router
 #
-# From now on sentences do not matter: all positions of all sentences are one long list of tokens. The router scores them,
-# and keeps the $k$ best:
+# From now on sentences do not matter: all positions of all sentences are one long list of tokens. The router scores
+# them, and keeps the $k$ best:
 
 
 # %% tags=["recorded"]
@@ -141,7 +142,8 @@ def dense_loop(tokens, experts, g, chosen):
 # ### 2.4 The same, without wasted work
 #
 # Now each expert computes only the tokens that chose it. Gather them, compute them, multiply by their gates, and *add*
-# each result to its token's row with `index_add`. (`out[token] = …` would overwrite what the token's other expert said.)
+# each result to its token's row with `index_add`. (`out[token] = …` would overwrite what the token's other expert
+# said.)
 
 
 # %% tags=["recorded"]
@@ -256,8 +258,8 @@ def known(model):  # the fraction of all facts that it gets right
 
 # %% [markdown]
 # Four networks: one of 64 hidden units; eight such experts, of which each token visits one (**Switch**); eight of half
-# the size, of which it visits two; and one network as wide as eight together, at eight times the price. `make` is one of
-# them:
+# the size, of which it visits two; and one network as wide as eight together, at eight times the price. `make` is one
+# of them:
 
 # %% tags=["recorded"]
 dense = partial(FeedForward, d_model, 64)
@@ -289,12 +291,12 @@ predicted("facts-known", "the small network about half, eight experts all",
           "Equal operations, eight times the memory.")
 
 # %% [markdown]
-# Eight times the parameters, at nearly the same operations. (The difference is the router: $2 d N$ operations per token;
-# in Mixtral, less than a ten-thousandth.)
+# Eight times the parameters, at nearly the same operations. (The difference is the router: $2 d N$ operations per
+# token; in Mixtral, less than a ten-thousandth.)
 #
 # Is it the router's skill that wins? As a control, freeze a random router. The vectors that it reads could still learn
-# to suit it, so a second control freezes these as well. `data/experts.py` ran this lesson's cells and recorded what each
-# model knows, with three seeds each:
+# to suit it, so a second control freezes these as well. `data/experts.py` ran this lesson's cells and recorded what
+# each model knows, with three seeds each:
 
 # %%
 import json
@@ -306,8 +308,8 @@ for name, seeds in recorded["facts"].items():
     print(f"{name:26}", " ".join(f"{fraction:.0%}" for fraction in seeds.values()))
 
 # %% [markdown]
-# **Equal operations, equal steps** (the first four rows): eight experts know practically every fact, as the wide network
-# does at eight times the price, and the small network less than half.
+# **Equal operations, equal steps** (the first four rows): eight experts know practically every fact, as the wide
+# network does at eight times the price, and the small network less than half.
 #
 # **Skill?** (The next three.) The router needs none: a random one will do, even with fixed vectors, where the small
 # network knows only 30%. Each fact then always goes to the same expert. Our explanation: it is enough that each expert
@@ -375,8 +377,8 @@ read, following = batch_of(test_ids, 240)
 
 
 # %% [markdown]
-# The model is lesson 10's in small: two pre-norm blocks, windows of 64 characters. `make` makes the networks that replace
-# the feed-forward networks. Nothing else will ever differ.
+# The model is lesson 10's in small: two pre-norm blocks, windows of 64 characters. `make` makes the networks that
+# replace the feed-forward networks. Nothing else will ever differ.
 
 
 # %% tags=["recorded"]
@@ -460,8 +462,8 @@ display(figures.busiest_expert(
 predicted("router-collapse", "it rises to nearly all in 30 steps, and falls again", "It does not fall to an eighth, though.")
 
 # %% [markdown]
-# So the router **collapses** from an equal start, within 25 steps, and then shares some of the tokens again. At the end a
-# few experts do most of the work, and you pay memory for eight.
+# So the router **collapses** from an equal start, within 25 steps, and then shares some of the tokens again. At the end
+# a few experts do most of the work, and you pay memory for eight.
 #
 # **Why?** The usual story: the rich get richer. An expert that gets more tokens learns faster, so its answers are
 # better, so the router sends it more. Two controls can refute it:
@@ -484,10 +486,12 @@ display(figures.busiest_expert(
 predicted("rich-get-richer", "in both", "Neither skill nor reward is needed.")
 
 # %% [markdown]
-# So it is neither what an expert has learned nor what a router has. What is left is what the router *reads*. Our
-# suspicion: early in training the vectors of all tokens have a large part in common. If that part alone gives one
-# expert a score of 5 and another 3, and the rest of each vector adds 0.1 or takes it away, the first wins every token.
-# Test it by an intervention: the router reads `tokens - tokens.mean(dim=0)`. Nothing else changes.
+# (In block 1 the busiest of the twins also gets 100%, and that of the frozen routers 78, 56 and 89% at most, so there
+# learning may add to it.) So neither what an expert has learned nor what a router has is needed. What is left is what
+# the router *reads*. Our suspicion: early in training the vectors of all tokens have a large part in common. If that
+# part alone gives one expert a score of 5 and another 3, and the rest of each vector adds 0.1 or takes it away, the
+# first wins every token. Test it by an intervention: the router reads `tokens - tokens.mean(dim=0)`. Nothing else
+# changes.
 
 # %% jupyter={"source_hidden": true}
 figures.busiest_expert(
@@ -495,16 +499,17 @@ figures.busiest_expert(
     title="Without what all tokens have in common, no expert gets everything (block 2)")
 
 # %% [markdown]
-# The collapse is gone, without any loss for balance: no expert ever has more than 37% in either block. So in our runs the
-# common part was the cause. (Subtracting the mean of a batch is an experiment, not a recipe: while a model writes, there is no
-# batch of later tokens.)
+# The collapse is gone, without any loss for balance: no expert ever has more than 37% in either block. So in our runs
+# the common part was the cause. (Subtracting the mean of a batch is an experiment, not a recipe: while a model writes,
+# there is no batch of later tokens.)
 
 # %% [markdown]
 # ### 4.2 The cure: a loss for balance
 #
-# The usual cure is a loss that notices idle experts. Take two experts and four tokens, of which three go to the first: its
-# fraction is $f_1 = 3/4$, and $f_2 = 1/4$. Let the router's mean probabilities be $P = (0.6, 0.4)$. The balance loss is
-# the number of experts times $f_1 P_1 + f_2 P_2$: $2\,(0.45 + 0.10) = 1.1$. With $f$ and $P$ at one half each it is 1.
+# The usual cure is a loss that notices idle experts. Take two experts and four tokens, of which three go to the first:
+# its fraction is $f_1 = 3/4$, and $f_2 = 1/4$. Let the router's mean probabilities be $P = (0.6, 0.4)$. The balance
+# loss is the number of experts times $f_1 P_1 + f_2 P_2$: $2\,(0.45 + 0.10) = 1.1$. With $f$ and $P$ at one half each
+# it is 1.
 #
 # In general, of $M$ tokens let $f_i$ be the fraction that goes to expert $i$, and $P_i$ the mean probability that the
 # router gives it ($\mathbb{1}$ is 1 where the bracket is true, else 0):
@@ -680,8 +685,8 @@ for name in ("Switch, 1 of 8 × 64", "router frozen"):
 # The expert tells a lot about the kind. Is that the router's doing? Only in part: a frozen one tells 47 to 77%, against
 # 62 to 81%. Our explanation: characters of a kind have similar vectors, so they look alike to *any* router. The expert
 # tells much less about the language, and part of that is in the letter itself (an *ß* is German). Only in block 2 does
-# it tell clearly more than the letter: the router has learned to use the letters before, which attention mixes in. (Not
-# quite a fair rival: the frozen routers use fewer experts.)
+# it tell clearly more than the letter: presumably the router has learned to use the letters before, which attention
+# mixes in. (The frozen routers, which do not, are not quite a fair rival: they use fewer experts.)
 #
 # The figure has both blocks of the balanced model; each row adds up to 1:
 
@@ -759,8 +764,8 @@ predicted("no-gate", "the experts are used evenly, and the loss is higher")
 # and its loss rises as well, by 0.03 to 0.04. So it is not the price of an untaught router. Our explanation: the gate
 # lets a token weigh how much its expert may add.
 #
-# That is why Switch keeps $p$. Mixtral's rule at $k = 1$ would make the gate $p / p$, always 1, with a derivative of 0.
-# With two experts it may normalize: the *ratio* of their gates still depends on the router.
+# Switch keeps $p$ so that the router gets a gradient. Mixtral's rule at $k = 1$ would make the gate $p / p$, always 1,
+# with a derivative of 0. With two experts it may normalize: the *ratio* of their gates still depends on the router.
 
 # %% [markdown]
 # ## 7 Is it worth it? On our text, and in Mixtral 8x7B
@@ -875,8 +880,8 @@ for _ in range(250):
 figures.loads(torch.stack(history), title="Biases alone level the work")
 
 # %% [markdown]
-# By step 200 each expert has about an eighth. But many tokens look nearly alike to this router (every *e*, every
-# space), so a small push moves many at once, and the lines jump up and down.
+# By step 200 each expert has about an eighth. Then the lines jump up and down. Our explanation: each push has the same
+# size, and many tokens look nearly alike to this router (every *e*, every space), so it moves many at once.
 #
 # DeepSeek-V3 has 256 routed experts and a shared one in each of its 61 blocks but the first three. Each token uses
 # eight of them and the shared one: 37 of 671 billion parameters. (Its router takes a sigmoid of each score instead of
@@ -907,7 +912,7 @@ figures.loads(torch.stack(history), title="Biases alone level the work")
 #
 # <details><summary>A. To control the size of the output</summary>
 #
-# It makes the output smaller, but later layers can adapt to that.
+# That may be what helps in our runs: even a frozen router misses its gate (section 6). But it is not Switch's reason.
 # </details>
 # <details><summary>B. Otherwise the experts get no gradient</summary>
 #
