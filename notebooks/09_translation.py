@@ -493,7 +493,8 @@ print(f"{german[shown[2]]}\n    human: {english[shown[2]]}")
 for step, found in half_trained.items():
     print(f"{step:5} steps, BLEU {found['bleu']:4.1f}: {found['written'][2]}")
 worth = [run["1280"]["another's"] - run["1280"]["own"] for run in looked.values()]
-print("worth of the source at 1,280 steps, three seeds:", *(f"{each:.1f}" for each in worth))
+print("worth of the source at 1,280 steps, three seeds:",
+      *(f"{each:.1f}" for each in worth))
 figures.sources(half_trained)
 
 # %% [markdown]

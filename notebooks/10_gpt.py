@@ -130,9 +130,9 @@ print(decode(ids))
 # %% [markdown]
 # Why not look back further, and count what follows three characters? Many of these pasts are rare or new. So mix: if a
 # past occurred six times, with two different followers, trust its counts with the weight $6 / (6 + 2) = 3/4$, and the
-# table of the shorter past with $1/4$ (Witten and Bell 1991). Each run of characters becomes a number, as the pairs did:
-# with only ten kinds, the run 4, 0, 7 would be the number 407. Then lengthen the past, one character at a time. Each
-# table `p` builds on the shorter one:
+# table of the shorter past with $1/4$ (Witten and Bell 1991). Each run of characters becomes a number, as the pairs
+# did: with only ten kinds, the run 4, 0, 7 would be the number 407. Then lengthen the past, one character at a time.
+# Each table `p` builds on the shorter one:
 
 
 # %%
@@ -167,8 +167,8 @@ for length, table in recorded["tables"].items():
 loss_of["four characters"] = recorded["tables"]["4"]["unseen"]
 
 # %% [markdown]
-# Four characters are best: **1.79 is the number to beat.** Longer tables run out of data: at six characters, one past in
-# five never occurred, and to a table, two pasts that differ in one character have nothing in common. We need a model
+# Four characters are best: **1.79 is the number to beat.** Longer tables run out of data: at six characters, one past
+# in five never occurred, and to a table, two pasts that differ in one character have nothing in common. We need a model
 # that looks far back and treats *similar* pasts alike. You have built its parts.
 
 # %% [markdown]
@@ -320,12 +320,12 @@ class GPT(nn.Module):
 # %% [markdown]
 # ### 3.2 How it starts
 #
-# GPT-2 starts its biases at 0 and draws its matrices with a standard deviation of 0.02 (the positions with 0.01; we keep
-# to one number). Two matrices in each block write into the residual stream: attention's output and the feed-forward
-# network's last one. With $L$ blocks these are divided by $\sqrt{2L}$. Why? At the start the additions are independent of one another, so their variances add up. Eight
-# blocks add 16 times: the sum has 16 times the variance of one addition, so 4 times its standard deviation. Divide each
-# addition by $\sqrt{16} = 4$, and the sum is as large as one addition was, whatever the depth. (The paper says
-# $1/\sqrt{N}$, with $N$ *residual layers*; each block has two.)
+# GPT-2 starts its biases at 0 and draws its matrices with a standard deviation of 0.02. (Its code draws the positions
+# with 0.01; we treat all alike.) Two matrices in each block write into the residual stream: attention's output and the
+# feed-forward network's last one. With $L$ blocks these are divided by $\sqrt{2L}$. Why? At the start the additions are
+# independent of one another, so their variances add up. Eight blocks add 16 times: the sum has 16 times the variance of
+# one addition, so 4 times its standard deviation. Divide each addition by $\sqrt{16} = 4$, and the sum is as large as
+# one addition was, whatever the depth. (The paper says $1/\sqrt{N}$, with $N$ *residual layers*; each block has two.)
 
 
 # %% tags=["recorded"]
@@ -436,11 +436,11 @@ print("our GPT, 1,200 steps:", *(f"{run['unseen']:.2f}" for run in longer.values
 print(f"four characters:      {loss_of['four characters']:.2f}")
 
 # %% [markdown]
-# Now it just about draws level with the best table; but these steps read only two fifths of the text, and the table all
-# of it.
-# And more time? `txlib train shakespeare --steps 2000` trains a model a third larger, with the parts of lesson 16, on
-# nearly seven times as many characters. On the whole play its one recorded run has 1.60 (`benchmarks/results/plays.json`,
-# nine minutes on one core), and the table of four 1.77. The GPT keeps improving where the table cannot.
+# Now it draws level with the best table; but these steps read only two fifths of the text, and the table all of it. And
+# more time? `txlib train shakespeare --steps 2000` trains a model a third larger, with the parts of lesson 16, on
+# nearly seven times as many characters. On the whole play its one recorded run has 1.60
+# (`benchmarks/results/plays.json`, nine minutes on one core), and the table of four 1.77. The GPT keeps improving where
+# the table cannot.
 #
 # To write, do as with the table: draw a character from the softmax of the last position's scores, append it, repeat.
 # Dividing the scores by a `temperature` below 1 first favors the likelier characters (lesson 11).
@@ -615,11 +615,12 @@ print(f"{'pairs':23} {loss_of['pairs']:.2f}")
 predicted("no-positions", "it is clearly worse, but far from lost")
 
 # %% [markdown]
-# The model is not lost: it still beats the table of pairs. How, without positions? One block mixes the past as a set, so
-# its order is lost. It beats the pairs as well, so *which* characters came before helps even without their order. Three
-# blocks do better still. Our explanation: the causal mask itself breaks the symmetry, since a position that sees 5
-# characters differs from one that sees 50, and the next block can read the difference. Large models without positions
-# come close to those with them (Haviv et al. 2022). An encoder has no mask; to it, without positions, a text *is* a bag.
+# The model is not lost: it still beats the table of pairs. How, without positions? One block mixes the past as a set,
+# so its order is lost. It beats the pairs as well, so *which* characters came before helps even without their order.
+# Three blocks do better still. Our explanation: the causal mask itself breaks the symmetry, since a position that sees
+# 5 characters differs from one that sees 50, and the next block can read the difference. Large models without positions
+# come close to those with them (Haviv et al. 2022). An encoder has no mask; to it, without positions, a text *is* a
+# bag.
 
 # %% [markdown]
 # ## 6 One file, the library, and OpenAI's weights
@@ -648,8 +649,8 @@ with torch.no_grad():
 # %% [markdown]
 # ### 6.2 Open the library
 #
-# `txlib`'s GPT can also pad texts, keep a cache for writing (lesson 13), and compute the loss: it takes the same text as
-# `labels`, and shifts them inside. Its blocks are in a `decoder`; the other names are yours.
+# `txlib`'s GPT can also pad texts, keep a cache for writing (lesson 13), and compute the loss: it takes the same text
+# as `labels`, and shifts them inside. Its blocks are in a `decoder`; the other names are yours.
 
 # %%
 from txcourse.lesson import show_source
@@ -815,10 +816,11 @@ for text in ("all the text", "8,000 characters"):
 # the unseen play worse: it **overfits**. Size pays as long as there is text for it.
 #
 # How to divide a budget of operations between size and text is what **scaling laws** are about (lesson 37). Kaplan et
-# al. put most of it into size. Hoffmann et al. (2022, "Chinchilla") measured again and found that both should grow alike:
-# about 20 tokens per parameter. GPT-3 read 1.7 per parameter, Llama 3.1 8B about 1,900: a model that will be *used* a
-# great deal should be small, even if its training is not the cheapest way to that loss. (The sizes of GPT-4 and its
-# successors have never been published. The first ChatGPT was GPT-3.5, fine-tuned on conversations and preferences.)
+# al. put most of it into size. Hoffmann et al. (2022, "Chinchilla") measured again and found that both should grow
+# alike: about 20 tokens per parameter. GPT-3 read 1.7 per parameter, Llama 3.1 8B about 1,900: a model that will be
+# *used* a great deal should be small, even if its training is not the cheapest way to that loss. (The sizes of GPT-4
+# and its successors have never been published. The first ChatGPT was GPT-3.5, fine-tuned on conversations and
+# preferences.)
 
 # %% [markdown]
 # ## 8 Quiz
@@ -893,7 +895,7 @@ for text in ("all the text", "8,000 characters"):
 #
 # - A language model gives each next token a probability. Its loss is the mean of $-\log p$ of what really came.
 # - GPT is a stack of blocks that look back only; text and answers are one text, shifted by one.
-# - The causal mask makes one pass equal to $n$ passes. A loss that is too good means that it leaks.
+# - The causal mask makes one pass equal to $n$ passes. If a training loss is too good to be true, look for a leak.
 # - $N = V d + n d + L(12 d^2 + 13 d) + 2d$ parameters, $2N$ operations per token forward, $6N$ to train.
 # - Size pays as long as there is text for it: about 20 tokens per parameter for the cheapest training, far more for a
 #   model that will be used a lot. With too little text, a large model overfits.

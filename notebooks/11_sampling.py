@@ -89,8 +89,8 @@ print(decode(write("Once upon a time", greedy)))
 #
 # $$\text{distinct-}n = \frac{\text{different runs of } n \text{ tokens}}{\text{all runs of } n \text{ tokens}}$$
 #
-# (After Li et al. 2016, who divide by the number of tokens.) A text that never repeats itself has 1. Measure it for four
-# beginnings, and for a text that a human wrote, the beginning of *Alice's Adventures in Wonderland*:
+# (After Li et al. 2016, who divide by the number of tokens.) A text that never repeats itself has 1. Measure it for
+# four beginnings, and for a text that a human wrote, the beginning of *Alice's Adventures in Wonderland*:
 
 
 # %%
@@ -113,8 +113,8 @@ for prompt in ("Once upon a time", "“I don’t know,” said", "The Queen", "A
 print(f"human {'':28} distinct-4: {distinct([encode(HUMAN)]):.0%}")
 
 # %% [markdown]
-# Is the model too small? The same happens to models a thousand times larger (Holtzman et al. 2020). What is wrong is the
-# *choice*.
+# Is the model too small? The same happens to models a thousand times larger (Holtzman et al. 2020). What is wrong is
+# the *choice*.
 
 # %% [markdown]
 # ## 2 The idea in one picture
@@ -137,8 +137,8 @@ def draw(logits, ids):
 print(decode(write("Alice was", draw, new=10)))
 
 # %% [markdown]
-# In the picture, each column is one step, and a frame marks the token that was drawn. One token that is not the likeliest
-# sends the whole text down another path:
+# In the picture, each column is one step, and a frame marks the token that was drawn. One token that is not the
+# likeliest sends the whole text down another path:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 figures.draws(steps, names, title="Drawn, not always the likeliest")
@@ -146,8 +146,8 @@ figures.draws(steps, names, title="Drawn, not always the likeliest")
 # %% [markdown]
 # ## 3 Choosing: every sampler in a few lines
 #
-# Drawing from the model's own distribution is called **pure sampling**. It hardly ever goes in circles. But that text was
-# a lucky one. Here are two others:
+# Drawing from the model's own distribution is called **pure sampling**. It hardly ever goes in circles. But that text
+# was a lucky one. Here are two others:
 
 # %% tags=["nbval-ignore-output"]
 for seed in (1, 2):  # the same seed draws the same numbers: the same text
@@ -169,8 +169,8 @@ print(f"of the tokens that the human wrote, {by_human:.0%} are from there")
 
 # %% [markdown]
 # A person goes there about as often, but picks a rare token that fits. Dice do not, and the model goes on from whatever
-# they pick. So most samplers change the logits $z$ before the softmax, so that this **tail** gets less. We watch each of
-# them on one real distribution, that of *Alice was*.
+# they pick. So most samplers change the logits $z$ before the softmax, so that this **tail** gets less. We watch each
+# of them on one real distribution, that of *Alice was*.
 #
 # ### 3.1 Temperature
 #
@@ -245,7 +245,8 @@ predicted("entropy-and-temperature", "it never falls")
 # Both rise all the way. After *The March* the entropy stays low much longer: the model has read about the March Hare.
 # Remember the two distributions, one **flat**, one **peaked**.
 #
-# Is the rise a law? Yes. With $\text{Var}(z)$, the variance of the logits when the tokens are drawn from $p$, the slope is
+# Is the rise a law? Yes. With $\text{Var}(z)$, the variance of the logits when the tokens are drawn from $p$, the slope
+# is
 #
 # $$\frac{dH}{dT} = \frac{\text{Var}(z)}{T^3} \ge 0,$$
 #
@@ -446,8 +447,9 @@ for way, (change, options) in ways.items():
 # %% [markdown]
 # All three are blunt tools: a text *needs* its commas and its *the* again and again.
 #
-# Here are five samplers on one distribution, that of *Then she* after the human text. Three of them cut, each at another
-# place. The penalty leaves little of *was*, *had* and *thought*, which the text has used, so all others together rise:
+# Here are five samplers on one distribution, that of *Then she* after the human text. Three of them cut, each at
+# another place. The penalty leaves little of *was*, *had* and *thought*, which the text has used, so all others
+# together rise:
 
 # %% jupyter={"source_hidden": true}
 text = HUMAN + "Then she"
@@ -580,8 +582,9 @@ expect("Perplexity of the human text", perplexity["human"], 25, 45)
 predicted("likeliest-text", "what a wide beam finds")
 
 # %% [markdown]
-# Here, the better the search, the likelier the text, and the more it repeats. What a human wrote is about ten times
-# less likely per token than what 16 beams found, although the model has learned from this very page. Where does the
+# Here, the better the search, the likelier the text, and the more it repeats. (Other beginnings agree on the first; on
+# the second not all do.) What a human wrote is about ten times less likely per token than what 16 beams found, although
+# the model has learned from this very page. Where does the
 # difference come from? Sort the tokens of each text by the probability that the model gave them (Holtzman et al. show
 # them in order, in figure 2).
 

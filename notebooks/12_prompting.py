@@ -18,8 +18,8 @@
 #
 # We have a model that continues any text, and ways to choose its next token (lesson 11). What we don't have is a model
 # that answers questions or sorts reviews. Must we train one for each task? Radford et al. (2019) made a bold claim: a
-# language model needs no further training. Write the task as a text, the **prompt**, and let the model go on. *Sentiment*:
-# "… It was", *good* or *bad*? *Question answering*: "Q: … A:". *Summary*: "… TL;DR:".
+# language model needs no further training. Write the task as a text, the **prompt**, and let the model go on.
+# *Sentiment*: "… It was", *good* or *bad*? *Question answering*: "Q: … A:". *Summary*: "… TL;DR:".
 #
 # We test the claim on the small model of lesson 11, which has read nothing but Lewis Carroll.
 
@@ -212,8 +212,19 @@ plots.ranges(
 
 # %% [markdown]
 # Bruno is a boy, and gets *her*; perhaps because in his book he is seldom without Sylvie, his sister. Even the Hatter
-# and the King lean that way. The model knows nothing of Anqi, and still it leans a little toward *her*; perhaps because
-# two of its books are about a girl called Alice. **A completion is not a fact about Anqi, but about the training text.**
+# and the King lean that way. The model knows nothing of Anqi, and still it leans a little toward *her*. But look at the
+# sentence: *forgot all about her* can end there, and mean another person; *his* cannot, since that would be *him*. So
+# ask with a second sentence, in which both words can stand:
+
+# %%
+for who in ("Alice", "Bruno", "The Queen", "The King", "Anqi"):
+    reflexive = scores(f"{who} said to", [" herself", " himself"])[0]  # (answer,)
+    print(f"{who:10} said to herself: {reflexive.softmax(dim=-1)[0]:.0%}")
+
+# %% [markdown]
+# Bruno and the King still say it to *herself*, but Anqi now leans toward *himself*. **A completion is not a fact about
+# Anqi, but about the training text**, and about the sentence that you chose.
+#
 # Where a text says *he* of doctors and *she* of nurses, so does the model. This is **bias**. At a low temperature it
 # grows, since the likelier word takes all (**bias amplification**):
 
@@ -258,8 +269,9 @@ print(f"chance 50%; with {len(labels)} reviews it varies by ± {margin:.1%}")
 
 # %% [markdown]
 # All three are at chance, and behind the constant answer *not very nice*. By the sum the model always says *very nice*,
-# which is one word shorter; by the mean it nearly always does. Calibrated, it says both, and is right no more often. You could try ten other prompts now and keep the best. But of ten prompts that only guess, the
-# luckiest gets about 54%; choose it *on the test set*, and you have measured your patience.
+# which is one word shorter; by the mean it nearly always does. Calibrated, it says both, and is right no more often.
+# You could try ten other prompts now and keep the best. But of ten prompts that only guess, the luckiest gets about
+# 54%; choose it *on the test set*, and you have measured your patience.
 #
 # Is the task too hard? Try a strong simple rival (papers say *baseline*): count words. If *love* makes up 2% of the
 # words of good reviews and 1% of those of bad ones, each *love* adds $\ln (0.02 / 0.01) = 0.69$ to a review's score; a
@@ -318,9 +330,9 @@ expect("Accuracy for the order of words", right / 150, 0.75, 1)
 #
 # ### 5.1 The form and the task
 #
-# So far the prompt only asked. It can also *teach*: show some examples, then ask. No weight changes, and still the model
-# may do better. This is **in-context learning** (Brown et al. 2020): **zero-shot** without examples, **one-shot** with
-# one, **few-shot** with some. For GPT-3 (175 billion parameters; their tables 3.2 and 3.3):
+# So far the prompt only asked. It can also *teach*: show some examples, then ask. No weight changes, and still the
+# model may do better. This is **in-context learning** (Brown et al. 2020): **zero-shot** without examples, **one-shot**
+# with one, **few-shot** with some. For GPT-3 (175 billion parameters; their tables 3.2 and 3.3):
 #
 # | | zero-shot | one-shot | few-shot |
 # | --- | --- | --- | --- |
@@ -361,17 +373,17 @@ for shots in progress([0, 1, 2, 4, 8], "three draws of examples each"):
     print(f"{shots:8}   {right:18}   {form:16.0%}")
 
 # %% [markdown]
-# The two columns say different things. *She or he at all* doubles: from the examples the model has picked up the *form*,
-# which words belong here. *Right* stays near chance. With 16 names one draw varies by ± 25 points, so a single 75% proves
-# nothing. It has not picked up the *task*. Large models also owe much of what examples give them to the form: labels
-# drawn at random hurt them little (Min et al. 2022). But unlike ours, they answer far better than chance.
+# The two columns say different things. *She or he at all* doubles: from the examples the model has picked up the
+# *form*, which words belong here. *Right* stays near chance. With 16 names one draw varies by ± 25 points, so a single
+# 75% proves nothing. It has not picked up the *task*. Large models also owe much of what examples give them to the
+# form: labels drawn at random hurt them little (Min et al. 2022). But unlike ours, they answer far better than chance.
 #
 # ### 5.2 A task that no weight can know
 #
 # Can a decoder learn something *new* from its prompt alone? To see, we need a task that no weight can know. So for each
-# text we draw a passage of different symbols, and repeat it. On paper: *d a f c d a f* … After the second *a* comes *f*,
-# and only this text can tell it. There are 64 symbols, and a passage has 4 to 23 of them, so the distance says nothing
-# either.
+# text we draw a passage of different symbols, and repeat it. On paper: *d a f c d a f* … After the second *a* comes
+# *f*, and only this text can tell it. There are 64 symbols, and a passage has 4 to 23 of them, so the distance says
+# nothing either.
 
 # %% tags=["recorded"]
 KINDS, LENGTH = 64, 48
@@ -568,8 +580,8 @@ for layer in (0, 1):
 # are still right; in layer 2 nearly all are.
 #
 # In our passages everything is in the prompt. In most tasks the knowledge is in the weights, and the prompt only says
-# *which* task it is. In the table of section 5.1, GPT-3 answers 64.3% of TriviaQA's questions without any example, so it
-# had those answers already. Examples answer *other* questions; they can only show what is wanted, and add 7 points.
+# *which* task it is. In the table of section 5.1, GPT-3 answers 64.3% of TriviaQA's questions without any example, so
+# it had those answers already. Examples answer *other* questions; they can only show what is wanted, and add 7 points.
 
 # %% [markdown]
 # ## 6 Summaries, and ROUGE
@@ -583,9 +595,9 @@ for layer in (0, 1):
 # - the summary: *the cat lay on a mat* (6 words).
 #
 # They share *the*, *cat*, *on*, *mat*: 4 of 6 words of the reference (the **recall**) and 4 of 6 of the summary (the
-# **precision**). Their harmonic mean is the F-score: $2 \cdot \frac46 \cdot \frac46 / (\frac46 + \frac46) = 0.67$. That is
-# **ROUGE-1** (Lin 2004). **ROUGE-2** counts pairs of neighbors: only *the cat* is shared, 1 of 5. **ROUGE-L** takes the
-# longest sequence that is in both in the same order, gaps allowed: *the cat on mat*, again 4.
+# **precision**). Their harmonic mean is the F-score: $2 \cdot \frac46 \cdot \frac46 / (\frac46 + \frac46) = 0.67$. That
+# is **ROUGE-1** (Lin 2004). **ROUGE-2** counts pairs of neighbors: only *the cat* is shared, 1 of 5. **ROUGE-L** takes
+# the longest sequence that is in both in the same order, gaps allowed: *the cat on mat*, again 4.
 
 
 # %% tags=["recorded"]
@@ -604,8 +616,9 @@ def rouge_n(reference, summary, n):
 
 
 # %% [markdown]
-# (The harmonic mean of $s/r$ and $s/w$ is $2s / (r + w)$.) For the longest common sequence, go through both texts word by
-# word. If the two words are equal, the sequence before both of them grows by one; otherwise leave out one of the two:
+# (The harmonic mean of $s/r$ and $s/w$ is $2s / (r + w)$.) For the longest common sequence, go through both texts word
+# by word. If the two words are equal, the sequence before both of them grows by one; otherwise leave out one of the
+# two:
 
 
 # %% tags=["recorded"]
@@ -652,7 +665,7 @@ for label, text in attempts.items():
 # ROUGE-1 does not notice shuffling at all. So it may compare systems, on average over many texts; it cannot say that
 # one summary is right.
 #
-# ### 6.2 A summary written by a model
+# ### 6.2 Models that summarize, and their rivals
 #
 # Radford et al. (2019, §3.6) made GPT-2 summarize news by writing *TL;DR:* after the article. It had never been trained
 # for this. By the mean of ROUGE-1, 2 and L it did hardly better than three sentences drawn at random from the article.
@@ -698,8 +711,8 @@ print(writer.score("The March", NAMES))
 #
 # Decide first, then open an answer.
 #
-# **1. Two answers: *yes* (one token, probability 0.2) and *not at all* (three tokens, 0.3, 0.9 and 0.9). Which one wins by
-# the sum, which by the mean?**
+# **1. Two answers: *yes* (one token, probability 0.2) and *not at all* (three tokens, 0.3, 0.9 and 0.9). Which one wins
+# by the sum, which by the mean?**
 #
 # <details><summary>A. By both, *not at all*</summary>
 #
@@ -714,8 +727,8 @@ print(writer.score("The March", NAMES))
 # 0.3 alone is above 0.2, and the two tokens after it cost little.
 # </details>
 #
-# **2. A friend tries thirty prompts for a classifier on 400 test texts and reports the best, 56%. Chance is 50%. What do
-# you say?**
+# **2. A friend tries thirty prompts for a classifier on 400 test texts and reports the best, 56%. Chance is 50%. What
+# do you say?**
 #
 # <details><summary>A. Six points above chance: it works</summary>
 #
@@ -730,8 +743,8 @@ print(writer.score("The March", NAMES))
 # The answers are compared, not drawn; no temperature changes which one comes first.
 # </details>
 #
-# **3. Eight examples with *random* labels in the prompt help a large model nearly as much as eight with the right ones. What
-# have the examples taught?**
+# **3. Eight examples with *random* labels in the prompt help a large model nearly as much as eight with the right ones.
+# What have the examples taught?**
 #
 # <details><summary>A. The task</summary>
 #
@@ -764,20 +777,20 @@ print(writer.score("The March", NAMES))
 # %% [markdown]
 # ## 9 Summary
 #
-# - A task is a prompt; given answers are scored by the log-probabilities of their tokens. The sum favors short answers, the
-#   mean predictable ones; calibration subtracts what an answer scores without the question.
-# - Whether a model can do a task is a question for a test set, with chance and a simple rival next to it. What it completes
-#   about people says what it has read.
+# - A task is a prompt; given answers are scored by the log-probabilities of their tokens. The sum favors short answers,
+#   the mean predictable ones; calibration subtracts what an answer scores without the question.
+# - Whether a model can do a task is a question for a test set, with chance and a simple rival next to it. What it
+#   completes about people says what it has read.
 # - In-context learning: examples in the prompt, no weight changes. They may teach only the form, or the task itself.
 # - Two layers of attention can find in the prompt what came after the same symbol before: an induction head.
 # - ROUGE counts shared words. Compare with the first sentences, and don't take it for truth.
 #
 # **Read** Radford et al. 2019, *Language Models are Unsupervised Multitask Learners*, section 3. Brown et al. 2020,
-# *Language Models are Few-Shot Learners*, [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), sections 2.4 and 3. Zhao
-# et al. 2021, *Calibrate Before Use*, [arXiv:2102.09690](https://arxiv.org/abs/2102.09690), section 5. Min et al. 2022,
-# *Rethinking the Role of Demonstrations*, [arXiv:2202.12837](https://arxiv.org/abs/2202.12837). Olsson et al. 2022,
-# *In-context Learning and Induction Heads*, [arXiv:2209.11895](https://arxiv.org/abs/2209.11895). Lin 2004, *ROUGE*,
-# sections 2 and 3. Sheng et al. 2019, *The Woman Worked as a Babysitter*,
+# *Language Models are Few-Shot Learners*, [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), sections 2.4 and 3.
+# Zhao et al. 2021, *Calibrate Before Use*, [arXiv:2102.09690](https://arxiv.org/abs/2102.09690), section 5. Min et al.
+# 2022, *Rethinking the Role of Demonstrations*, [arXiv:2202.12837](https://arxiv.org/abs/2202.12837). Olsson et al.
+# 2022, *In-context Learning and Induction Heads*, [arXiv:2209.11895](https://arxiv.org/abs/2209.11895). Lin 2004,
+# *ROUGE*, sections 2 and 3. Sheng et al. 2019, *The Woman Worked as a Babysitter*,
 # [arXiv:1909.01326](https://arxiv.org/abs/1909.01326).
 #
 # **Do** the exercise [12_prompting](../exercises/exercise_12_prompting.ipynb). Then go on to

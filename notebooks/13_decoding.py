@@ -47,8 +47,8 @@ N = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
 print(f"N = {N:,} weights in matrices, L = {L} blocks, width d = {d}, V = {V:,} tokens")
 
 # %% [markdown]
-# This is the loop of lesson 11, *predict, choose, append*, with greedy choice. To predict one token, the model reads all
-# tokens so far:
+# This is the loop of lesson 11, *predict, choose, append*, with greedy choice. To predict one token, the model reads
+# all tokens so far:
 
 
 # %%
@@ -71,9 +71,9 @@ print(decode(write(encode("Alice was"), 40)))
 #
 # ### 2.1 The past never changes
 #
-# Under a causal mask, position $i$ sees positions $0 \dots i$ only. In the first block, its key and value are made of its
-# own embedding, and its output is a mixture of values up to $i$. From that the second block makes its key and value, and
-# so on. Whatever is appended later, **the keys and values of the past stay as they are**.
+# Under a causal mask, position $i$ sees positions $0 \dots i$ only. In the first block, its key and value are made of
+# its own embedding, and its output is a mixture of values up to $i$. From that the second block makes its key and
+# value, and so on. Whatever is appended later, **the keys and values of the past stay as they are**.
 #
 # What does a new token need of the past? On paper, with one number for each key and value: two old tokens have the keys
 # 0 and 0 and the values 4 and 8. The new one has the query 1, the key $\ln 2$ and the value 10. Its scores are 0, 0 and
@@ -226,8 +226,8 @@ print(f"without the offset:\n{decode(write_cached(rabbit, forget=True))}")
 #
 # Is the cache worth its memory? Count multiplications and additions. Each weight in a matrix costs 2 operations per
 # position (lesson 06), so the five tokens of section 2.1 cost $2N \cdot 15$ without the cache and $2N \cdot 5$ with it.
-# Attention adds $4d$ for each query and key in each of $L$ layers: $2d$ for the score, $2d$ for the mixing. The pairs of
-# query and key are $1 + 4 + 9 + 16 + 25 = 55$ without the cache, $1 + 2 + 3 + 4 + 5 = 15$ with it. For $n$ tokens:
+# Attention adds $4d$ for each query and key in each of $L$ layers: $2d$ for the score, $2d$ for the mixing. The pairs
+# of query and key are $1 + 4 + 9 + 16 + 25 = 55$ without the cache, $1 + 2 + 3 + 4 + 5 = 15$ with it. For $n$ tokens:
 #
 # $$\text{without: } \sum_{i=1}^{n}\left(2Ni + 4dLi^2\right) \approx Nn^2 + \tfrac43 dLn^3
 # \qquad\qquad \text{with: } \sum_{i=1}^{n}\left(2N + 4dLi\right) \approx 2Nn + 2dLn^2$$
@@ -295,9 +295,9 @@ for label, config in GIANTS.items():
           f"{cache_bytes(config, n) / 2**30:12.2f}{weights / 2**30:9.1f}")
 
 # %% [markdown]
-# For Llama 7B, the cache of thirteen texts of full length is as large as the model: that limits how many users a GPU can
-# serve at once. Mixtral has 8 KV heads per layer instead of 32, all else equal, so a quarter of the cache per token:
-# that is what grouped queries are for (lesson 16).
+# For Llama 7B, the cache of thirteen texts of full length is as large as the model: that limits how many users a GPU
+# can serve at once. Mixtral has 8 KV heads per layer instead of 32, all else equal, so a quarter of the cache per
+# token: that is what grouped queries are for (lesson 16).
 
 # %% [markdown]
 # ## 4 Several prompts at once
@@ -363,9 +363,10 @@ predicted("padding-side", "only padded left with a mask")
 # positions (GPT-2), the first real token must also be position 0, so positions are counted with
 # `(mask.cumsum(dim=1) - 1).clamp(min=0)`: for the mask 0 0 1 1 1 they are 0 0 0 1 2.
 #
-# **What servers do.** With **continuous batching** (*Orca*, Yu et al. 2022), a new text takes over a row of the batch as
-# soon as one ends. **Paged attention** (Kwon et al. 2023) cuts the cache into blocks of 16 tokens, which may lie anywhere
-# in memory, instead of reserving room for the longest possible text. [Lesson 44](44_serving.ipynb) builds such a server.
+# **What servers do.** With **continuous batching** (*Orca*, Yu et al. 2022), a new text takes over a row of the batch
+# as soon as one ends. **Paged attention** (Kwon et al. 2023) cuts the cache into blocks of 16 tokens, which may lie
+# anywhere in memory, instead of reserving room for the longest possible text. [Lesson 44](44_serving.ipynb) builds such
+# a server.
 
 # %% [markdown]
 # ## 5 What a token waits for
@@ -378,8 +379,8 @@ predicted("padding-side", "only padded left with a mask")
 # \qquad\qquad \text{time} \ge \max\left(\frac{2NB}{\text{operations per second}},\;
 # \frac{4N}{\text{bytes per second}}\right)$$
 #
-# Both must be done; the slower one decides. What can your machine do? Multiply two matrices, where each number is used a
-# thousand times. Then read an array too large for the processor's own memory, using each number once.
+# Both must be done; the slower one decides. What can your machine do? Multiply two matrices, where each number is used
+# a thousand times. Then read an array too large for the processor's own memory, using each number once.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -393,8 +394,10 @@ del array
 
 # %% [markdown]
 # With one text the intensity is ½, so one token waits for *memory*. On GPUs the gap is wider still. An A100 with 80 GB
-# computes 312 TFLOP/s in 16 bits and reads 2.04 TB/s (its data sheet): 153 operations per byte. In 16 bits the intensity
-# is $B$, so below about 150 texts it waits.
+# computes 312 TFLOP/s in 16 bits and reads 2.04 TB/s (its data sheet): 153 operations per byte. In 16 bits the
+# intensity is $B$, so below about 150 texts it waits. (This counts the weights only. Each text has a cache of its own,
+# so a batch does not share that reading: with thirteen texts of full length, Llama 7B reads as many bytes of cache as
+# of weights.)
 #
 # Check it with the clock. Our small model fits into the processor's own memory, so take the twelve blocks of GPT-2
 # small, with random weights.
@@ -432,9 +435,9 @@ plots.lines(
 
 # %% [markdown]
 # The dashed line is called a **roofline**: sloping where memory is the limit, level where arithmetic is. On the slope,
-# more texts should cost nothing. Measured, they do cost time, but with many texts, one step takes far less than separate
-# steps would. And arithmetic is not what one text waits for: two operations for each of 86 million weights would take a
-# few milliseconds.
+# more texts should cost nothing. Measured, they do cost time, but with many texts, one step takes far less than
+# separate steps would. And arithmetic is not what one text waits for: two operations for each of 86 million weights
+# would take a few milliseconds.
 #
 # This makes a *server* fast, but not *your* text: one token still takes one reading of all weights. For a single text
 # there are two levers: make the weights smaller, or get more than one token out of each reading.
@@ -527,8 +530,8 @@ expect("Five tokens in one call, against one", five / one, 0.8, 3)
 
 # %% [markdown]
 # Far less than five times as long. But we do not have the next tokens. So *guess* them with something cheap, the
-# **draft**, and call the model once with all guesses. It says what it would have predicted at each, so we can keep those
-# before the first bad one (Leviathan et al. 2023; Chen et al. 2023).
+# **draft**, and call the model once with all guesses. It says what it would have predicted at each, so we can keep
+# those before the first bad one (Leviathan et al. 2023; Chen et al. 2023).
 #
 # ### 7.1 The rule
 #
@@ -579,8 +582,8 @@ for label, drawn in results.items():
 print(f"{'the model, p':23}", p.numpy())
 
 # %% [markdown]
-# Drawing from $p$ after a refusal is wrong: what was kept has already filled part of $p$. Only the third rule gives $p$,
-# to within 0.002, which is the noise of 100,000 draws.
+# Drawing from $p$ after a refusal is wrong: what was kept has already filled part of $p$. Only the third rule gives
+# $p$, to within 0.002, which is the noise of 100,000 draws.
 #
 # ### 7.2 A draft that costs nothing
 #
@@ -602,8 +605,8 @@ for seed, start in enumerate(["Alice", "The", "“", "It was", "She", "Sylvie"])
     bigrams += pairs.flatten().bincount(minlength=V * V).view(V, V)
 
 # %% [markdown]
-# The table must also answer after tokens that it has never seen. So add five counts, divided by how often each token
-# occurs at all: after a token that was seen five times, they make up half. Then $\alpha$: how large is
+# The table must also answer after tokens that it has never seen. So add five counts to each row, shared out by how
+# often each token occurs at all: after a token that was seen five times, they make up half. Then $\alpha$: how large is
 # $\sum_x \min(p(x), q(x))$ on average, on texts that were not counted?
 
 # %% jupyter={"source_hidden": true}
@@ -632,7 +635,8 @@ for label, q in drafts.items():
 predicted("bigram-draft", "about two in five", "Much of language is that local.")
 
 # %% [markdown]
-# Nine in ten of the rounded model's guesses are kept, and where bytes are the limit, it costs an eighth of the full one.
+# Nine in ten of the rounded model's guesses are kept, and where bytes are the limit, it costs an eighth of the full
+# one.
 #
 # ### 7.3 One call by hand
 #
@@ -688,7 +692,7 @@ tries = [checked(guesses, q, p, torch.Generator().manual_seed(seed))
          for seed in range(4)]
 
 # %% [markdown]
-# These are the same four guesses, checked four times. The last token of each row is drawn by the model:
+# These are the same four guesses, checked four times. In each row the model draws the blue token:
 
 # %% jupyter={"source_hidden": true}
 texts = [[decode([id]).strip() for id in result] for result in tries]
@@ -743,8 +747,8 @@ for prompt in ("Alice was", "The White Rabbit", "“I don’t know,” said"):
 
 # %% [markdown]
 # With sampling, the *distribution* must be the model's. Guess one token after *Alice was*, check it, and repeat 4,000
-# times: what fraction of the first tokens is misplaced, counted as in section 4? Even 4,000 tokens drawn from $p$ itself
-# differ from it by chance:
+# times: what fraction of the first tokens is misplaced, counted as in section 4? Even 4,000 tokens drawn from $p$
+# itself differ from it by chance:
 
 # %% tags=["nbval-ignore-output"]
 ids, generator = encode("Alice was"), torch.Generator().manual_seed(0)
@@ -798,8 +802,8 @@ for label, draft in {"bigrams": by_bigrams, "itself in 4 bits": by_four_bits}.it
 #
 # ### 7.6 The library
 #
-# `txlib.generation` has all of this: `generate` keeps the cache and pads on the left, `speculate` guesses ahead. Does it
-# write what ours writes? Below the answers is the end of its `accept`, which is our `checked`.
+# `txlib.generation` has all of this: `generate` keeps the cache and pads on the left, `speculate` guesses ahead. Does
+# it write what ours writes? Below the answers is the end of its `accept`, which is our `checked`.
 
 # %%
 [text, *_] = generation.generate(model, [rabbit, *rows], max_new_tokens=25)
@@ -869,7 +873,8 @@ show_source(generation.accept, last=7)
 # - Under a causal mask the past's keys and values never change. Keep them:
 #   $2 \cdot L \cdot h_\text{kv} \cdot d_k \cdot n$ numbers per text.
 # - In a batch, pad on the left, with a mask, and count positions by real tokens.
-# - One token waits for memory: all weights are read for only $2N$ operations. Batches share that reading.
+# - One token waits for memory: all weights are read for only $2N$ operations. A batch shares that reading, but each of
+#   its texts has a cache of its own to read.
 # - Fewer bits are fewer bytes: 8 bits per weight cost next to nothing, with one scale per row. Speed needs a kernel.
 # - A draft guesses, the model checks all guesses in one call. Keep a guess with $\min(1, p/q)$, else draw from
 #   $\max(0, p - q)$: the text is distributed as before, and $\alpha = \sum \min(p, q)$ decides how fast it comes.

@@ -136,9 +136,9 @@ figures.readers(
 )
 
 # %% [markdown]
-# **One word, two meanings.** Lesson 01 gave each word *one* vector. But *they left* and *in her left hand* are two words
-# with one spelling. A vector that is computed from the whole sentence, a **contextual** vector, can tell them apart;
-# section 6 measures how well ours do.
+# **One word, two meanings.** Lesson 01 gave each word *one* vector. But *they left* and *in her left hand* are two
+# words with one spelling. A vector that is computed from the whole sentence, a **contextual** vector, can tell them
+# apart; section 6 measures how well ours do.
 
 # %% [markdown]
 # ## 3 Why not simply drop the mask?
@@ -208,9 +208,9 @@ labels = ids.masked_fill(~chosen, -100)  # (batch, n): −100 is not counted
 print("asked for:", [pieces.token(id) for id in ids[chosen].tolist()])
 
 # %% [markdown]
-# **Step 2: replace.** Of the chosen ones, 80% become `[MASK]`, 10% become a random token, and 10% stay what they are. So
-# draw a number from 0 to 1, a `fate`, for each token: with 0.35 a chosen one is hidden, with 0.85 it becomes another one,
-# with 0.95 it stays. `corrupt` does both steps. It draws anew, so its choice is not the one above.
+# **Step 2: replace.** Of the chosen ones, 80% become `[MASK]`, 10% become a random token, and 10% stay what they are.
+# So draw a number from 0 to 1, a `fate`, for each token: with 0.35 a chosen one is hidden, with 0.85 it becomes another
+# one, with 0.95 it stays. `corrupt` does both steps. It draws anew, so its choice is not the one above.
 
 
 # %%
@@ -373,8 +373,8 @@ class MaskedLMHead(nn.Module):
 
 
 # %% [markdown]
-# And the head for the next sentence: one linear layer on `pooled`, which gives two scores, for *next* and *random*. If it
-# gives the right one of them 0.5, its loss is 0.69. If the loss of the masked tokens is 1.50, the sum is 2.19: both
+# And the head for the next sentence: one linear layer on `pooled`, which gives two scores, for *next* and *random*. If
+# it gives the right one of them 0.5, its loss is 0.69. If the loss of the masked tokens is 1.50, the sum is 2.19: both
 # losses are simply added.
 
 
@@ -418,8 +418,8 @@ def losses_of(model, batch, labels, random_b):
 
 
 # %% [markdown]
-# The loop is that of lesson 10: Muon for the matrices inside the blocks, AdamW for the rest. The learning rate rises for
-# 50 steps, since post-norm needs a warm-up (lesson 07), and then falls to 0.
+# The loop is that of lesson 10: Muon for the matrices inside the blocks, AdamW for the rest. The learning rate rises
+# for 50 steps, since post-norm needs a warm-up (lesson 07), and then falls to 0.
 
 
 # %%
@@ -453,8 +453,8 @@ last = history[-20:, 0].mean().item()  # the mean of the last 20 steps
 expect("Loss of masked tokens at the end", last, 5.7, 7)
 
 # %% [markdown]
-# What has it learned? Each point is the mean of 20 steps. The dashed lines are the losses of a model that knows only how
-# frequent each token is, and of a coin, $\ln 2$ (the axis on the right spans 0.04 nats only):
+# What has it learned? Each point is the mean of 20 steps. The dashed lines are the losses of a model that knows only
+# how frequent each token is, and of a coin, $\ln 2$ (the axis on the right spans 0.04 nats only):
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 line = torch.tensor([id for pairs in sources for a, _ in pairs for id in a])
@@ -635,18 +635,18 @@ for side in ("left", "right", "joined", "both sides"):
 predicted("one-eye-shut", "joined is better than one side, but behind both ways")
 
 # %% [markdown]
-# With one eye shut, BERT fills only about half as many gaps, with all else the same: so the gain *does* come from the
-# second side. (These texts include the plays, so compare the twins with each other, and not with the 40% of section
-# 5.2.) Joined at the end, they are far better than either, and still three to five points behind the twin that reads
-# both ways in every layer. (All began with weights that had read both ways. But from step 50 to 150 no twin gained more
-# than two points.)
+# With one eye shut, BERT fills only about half as many gaps, with the same texts, gaps and steps: so much of the gain
+# *does* come from the second side. (These texts include the plays, so compare the twins with each other, and not with
+# the 40% of section 5.2.) Joined at the end, they are far better than either, and still three to five points behind the
+# twin that reads both ways in every layer. (How much is less certain: all began with weights that had read both ways,
+# and 150 steps are few to relearn with one eye. Twins that were one-sided from the start may come closer.)
 #
 # ### 5.4 ELMo, run once (second reading)
 #
-# ELMo is two recurrent language models. Each is trained to predict the next token in its own direction: the right one is
-# a left one that gets its text backward. A word's vector is the left one's state after reading it, joined to the right
-# one's. Change the last word of a sentence. Which vectors move, here and in BERT? (That depends on the wiring, not on
-# the training, so our two have random weights.)
+# ELMo is two recurrent language models. Each is trained to predict the next token in its own direction: the right one
+# is a left one that gets its text backward. A word's vector is the left one's state after reading it, joined to the
+# right one's. Change the last word of a sentence. Which vectors move, here and in BERT? (That depends on the wiring,
+# not on the training, so our two have random weights.)
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -798,8 +798,8 @@ prove_equal(tokens, logits, tolerance=1e-4, what="The logits of the masked token
 prove_equal(is_random, found, tolerance=1e-4, what="Those of next sentence")
 
 # %% [markdown]
-# And the real sizes? Each block has $12 d^2 + 13 d$ parameters (lesson 06), and each token, position and segment $d$; then
-# there are a norm and the pooler. On torch's *meta* device models have shapes, but no memory.
+# And the real sizes? Each block has $12 d^2 + 13 d$ parameters (lesson 06), and each token, position and segment $d$;
+# then there are a norm and the pooler. On torch's *meta* device models have shapes, but no memory.
 
 # %%
 from txlib.models.sizes import BERT
@@ -814,8 +814,9 @@ for name, sizes in BERT.items():
 # %% [markdown]
 # (The paper rounds to 110 M and 340 M.)
 #
-# **Signal.** A GPT is asked for every token of a text, a BERT for 15% of them, at nearly the same cost. All the same, it
-# overtakes a left-to-right model almost at once when both are fine-tuned for a task (the paper's appendix C.1, on MNLI).
+# **Signal.** A GPT is asked for every token of a text, a BERT for 15% of them, at nearly the same cost. All the same,
+# it overtakes a left-to-right model almost at once when both are fine-tuned for a task (the paper's appendix C.1, on
+# MNLI).
 #
 # **Writing.** A GPT that writes one more token keeps the keys and values of all earlier ones (lesson 13). In BERT a new
 # last word moves *all* vectors before it (section 5.4), so each new token costs a pass over everything. Nor can BERT
@@ -827,9 +828,9 @@ for name, sizes in BERT.items():
 #
 # <details><summary>Second reading: after BERT</summary>
 #
-# **RoBERTa** (Liu et al. 2019) drops the next sentence, draws new masks at each pass, trains longer on more text, and is
-# better. **ELECTRA** (Clark et al. 2020) lets a small model replace tokens, and trains the large one to say for *every*
-# token whether it was replaced: signal from 100%, not 15%.
+# **RoBERTa** (Liu et al. 2019) drops the next sentence, draws new masks at each pass, trains longer on more text, and
+# is better. **ELECTRA** (Clark et al. 2020) lets a small model replace tokens, and trains the large one to say for
+# *every* token whether it was replaced: signal from 100%, not 15%.
 #
 # **ModernBERT** (Warner et al. 2024) is what a BERT looks like today: the parts of lesson 16 (pre-norm, rotary
 # positions, gated feed-forward, no biases), 30% of the tokens hidden, no next sentence, two trillion tokens, and 8,192
@@ -896,8 +897,8 @@ for name, sizes in BERT.items():
 #   `[MASK]`, 10% random, 10% kept.
 # - The input is `[CLS] A [SEP] B [SEP]`, a sum of token, position and segment; the second task asks whether B follows
 #   A.
-# - With one eye shut, a twin of the same model fills about half as many gaps; two such twins, joined at the end, nearly
-#   make up for it.
+# - With one eye shut, and 150 steps to get used to it, a twin of the same model fills about half as many gaps; two such
+#   twins, joined at the end, nearly make up for it.
 # - Its vectors are contextual: two meanings of one word get two vectors. (For our five words, two neighbors tell them
 #   apart as well.)
 # - The price: few answers per text read, and no writing.

@@ -9,7 +9,7 @@
 # - measure what the heads of a pre-trained BERT look at, also in grammar;
 # - choose between an encoder, a decoder and an encoder–decoder.
 #
-# **You need** lessons 10 and 14. **It takes** about 65 minutes to read and try; after section 4 is a good place for a
+# **You need** lessons 10 and 14. **It takes** about 60 minutes to read and try; after section 4 is a good place for a
 # break. All cells together run in about a minute on a laptop.
 
 # %% [markdown]
@@ -57,13 +57,17 @@ for text, label in (senses["left"][0], senses["left"][-1]):
     print(label, text)
 
 # %% [markdown]
-# We turn a word in a sentence into a vector in three ways. The first two are **baselines**, simple rivals that every
+# We turn a word in a sentence into a vector in four ways. The first two are **baselines**, simple rivals that every
 # result must be compared with: *counting* marks the token to the left of the word and the one to its right; the
 # *neighbors' embeddings* are these two rows of BERT's table, one after the other. The third is BERT's last vector *of
-# the word*, which has read the whole sentence.
+# the word*, which has read the whole sentence. A control goes with it: the same network with random weights.
 
 
 # %% tags=["recorded"]
+torch.manual_seed(0)
+untrained = type(encoder)(encoder.config).to(here).eval()
+
+
 @torch.no_grad()
 def views(text, word):
     ids = torch.tensor([CLS, *encode(text)[:60], SEP], device=here)  # (n,)
@@ -74,6 +78,7 @@ def views(text, word):
         "counting neighbors": F.one_hot(neighbors, len(table)).flatten().float(),
         "neighbors' embeddings": table[neighbors].flatten(),
         "BERT's last layer": encoder(ids[None]).last_hidden_state[0, i],
+        "random weights": untrained(ids[None]).last_hidden_state[0, i],
     }
 
 
@@ -115,7 +120,7 @@ for word, texts in progress([*senses.items()], "reading"):
 expect("BERT, two labels per meaning", mean(right["BERT's last layer", 2]), 0.9, 0.99)
 
 # %% [markdown]
-# The figure has the means of all three:
+# The figure has the means of all four:
 
 # %% jupyter={"source_hidden": true}
 curves = {name: [mean(right[name, count]) for count in COUNTS] for name in views("left", "left")}
@@ -123,12 +128,13 @@ plots.lines(
     {name: (COUNTS, curve) for name, curve in curves.items()}, xscale="log", marker="o",
     title="With two labels per meaning, BERT does as well as the best baseline with eight",
     xlabel="labeled sentences per meaning", ylabel="meaning right (a coin: 0.5)",
-    alt="Three rising lines over 1, 2, 4 and 8 labels per meaning: " + "; ".join(f"{name} {curve[0]:.2f} to {curve[-1]:.2f}" for name, curve in curves.items()))
+    alt="Lines over 1, 2, 4 and 8 labels per meaning: " + "; ".join(f"{name} {curve[0]:.2f} to {curve[-1]:.2f}" for name, curve in curves.items()))
 
 # %% [markdown]
 # This is what pre-training buys. With two labels per meaning BERT is right 19 times in 20; the neighbors' embeddings
-# need eight for that. (Neighbors are a strong baseline, since the sentences were found by a rule that reads one or two
-# neighbors. BERT had read most of the sentences before, but never a meaning.)
+# need eight for that, and the same network with random weights is hardly better than a coin. (Neighbors are a strong
+# baseline, since the sentences were found by a rule that reads one or two neighbors. BERT had read most of the
+# sentences before, but never a meaning.)
 
 # %% [markdown]
 # ## 2 One encoder, five heads

@@ -748,7 +748,7 @@ def losses(name):  # on unseen text, one for each seed
     return [run["loss"] for run in recorded["text"][name].values()]
 
 
-names = ("Switch, 1 of 8 × 64", "no gate", "no gate, no balance loss",
+names = ("Switch, 1 of 8 × 64", "no balance loss", "no gate", "no gate, no balance loss",
          "router frozen", "router frozen, no gate")
 for name in names:
     print(f"{name:24} loss", *(f"{loss:.3f}" for loss in losses(name)))

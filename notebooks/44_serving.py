@@ -476,7 +476,8 @@ predict(
 for partners in ([], [6], [3], [12]):
     batch, pages = [texts()[number] for number in (4, *partners)], Pages(100, 4)
     serve(batch, pages, reader(pages, 100, apart=False))
-    print(f"with {partners or 'nobody'}:", repr(tokenizer.decode(batch[0].ids[-lengths[4] :])))
+    said = batch[0].ids[-lengths[4] :]
+    print(f"with {partners or 'nobody'}:", repr(tokenizer.decode(said)))
 print("right:", repr(tokenizer.decode(alone[4])))
 predicted("serving-apart", "ordinary words, but other ones with each partner")
 
