@@ -127,7 +127,7 @@ def encode(question, answer):  # tokens, and labels of the same length
 # %% jupyter={"source_hidden": true}
 from txcourse import figures
 
-ids, labels = encode("Old or new? He hath spoken.", "Old")
+example_ids, example_labels = encode("Old or new? He hath spoken.", "Old")
 
 
 def shown(ids):
@@ -138,10 +138,10 @@ def writers(*parts):  # (who, text): who writes each token
     return [who for who, text in parts for _ in tokenizer.encode(text)]
 
 
-asked = [("template", "Q:"), ("user", " Old or new? He hath spoken."), ("template", "\nA:")]
+by_whom = [("template", "Q:"), ("user", " Old or new? He hath spoken."), ("template", "\nA:"), ("assistant", " Old\n")]
 figures.conversation(
-    shown(ids), {"the model reads": writers(*asked, ("assistant", " Old\n"))},
-    {"it should say next": labels}, title="The loss counts what the assistant writes",
+    shown(example_ids), {"the model reads": writers(*by_whom)},
+    {"it should say next": example_labels}, title="The loss counts what the assistant writes",
 )
 
 # %% [markdown]
@@ -157,10 +157,11 @@ def loss_of(model, ids, labels):  # (size, n), (size, n)
 # The mean has one term for each token that counts:
 
 # %%
-row = torch.tensor([ids])
+row = torch.tensor([example_ids])
 log_p = base(row[:, :-1]).logits.log_softmax(dim=-1)[0]
-terms = [-log_p[t - 1, label] for t, label in enumerate(labels) if label >= 0]
-prove_equal(sum(terms) / len(terms), loss_of(base, row, torch.tensor([labels])),
+terms = [-log_p[t - 1, label] for t, label in enumerate(example_labels) if label >= 0]
+prove_equal(sum(terms) / len(terms),
+            loss_of(base, row, torch.tensor([example_labels])),
             what="Loop and cross-entropy")
 
 # %% [markdown]
@@ -182,8 +183,8 @@ template = ChatTemplate(tokenizer, OURS)
 talk = [{"role": "user", "content": "Old or new? He hath spoken."},
         {"role": "assistant", "content": "Old"}]
 their_ids, their_labels = template.encode_example(talk)
-prove_equal(torch.tensor([ids, labels]), torch.tensor([their_ids, their_labels]),
-            what="Tokens and labels")
+prove_equal(torch.tensor([example_ids, example_labels]),
+            torch.tensor([their_ids, their_labels]), what="Tokens and labels")
 
 # %% [markdown]
 # ### 2.3 Break it: a user who writes the marks
@@ -344,11 +345,9 @@ all_tokens = [(ids, ids) for ids, _ in encoded(practice)]
 no_end = [(ids, [*labels[:-1], -100]) for ids, labels in encoded(practice)]
 
 # %% jupyter={"source_hidden": true}
-ids, labels = encode("Old or new? He hath spoken.", "Old")
-marks = [("template", "Q:"), ("user", " Old or new? He hath spoken."), ("template", "\nA:"), ("assistant", " Old\n")]
 figures.conversation(
-    shown(ids), {"the model reads": writers(*marks)},
-    {"answers only": labels, "all tokens": ids, "no end": [*labels[:-1], -100]},
+    shown(example_ids), {"the model reads": writers(*by_whom)},
+    {"answers only": example_labels, "all tokens": example_ids, "no end": [*example_labels[:-1], -100]},
     title="What each variant should say next",
 )
 
@@ -540,14 +539,14 @@ for r in (1, 4, 16, 64):
 noise = torch.randn(128, 128, generator=torch.Generator().manual_seed(0))
 layer = adapted.get_submodule(name)
 matrices = {"the update": updates[name], "random numbers": noise, "an adapter of rank 4": layer.B @ layer.A}
-shown = {key: torch.linalg.svdvals(each.detach()) for key, each in matrices.items()}
-shown = {key: each / each[0] for key, each in shown.items()}
+curves = {key: torch.linalg.svdvals(each.detach()) for key, each in matrices.items()}
+curves = {key: each / each[0] for key, each in curves.items()}
 plots.lines(
-    {key: each.tolist() for key, each in shown.items()},
+    {key: each.tolist() for key, each in curves.items()},
     title="In the update, a few directions are large and none is zero",
     xlabel="singular value, sorted", ylabel="relative to the largest",
     alt="Singular values of one layer's update, of random numbers and of an adapter. The 16th is "
-    + ", ".join(f"{each[15]:.2f} ({key})" for key, each in shown.items()) + " of the largest.",
+    + ", ".join(f"{each[15]:.2f} ({key})" for key, each in curves.items()) + " of the largest.",
 )
 
 # %% [markdown]
@@ -634,12 +633,21 @@ predicted("instructions-forget",
 # rate forgets about as much as LoRA does, and answers a few more questions. And rank 1 forgets more than rank 16, in
 # all three seeds. So at this size a low rank is not what protects. Replay protects as well, at the full rate (though
 # half of its examples are not conversations, so in 80 steps it also practices only half as much).
-#
-# Now read the middle column. The two runs that forget most obey 60 to 66 of 100 requests. With the lower rate, with
-# replay and with LoRA of rank 4 it is 46 to 54, as by chance; ranks 1 and 16 vary between 46 and 64. So, by questions
-# and requests, all that forget less have also learned less. (By the loss on held-out verses it is the other way round:
-# LoRA's is the lowest.) Biderman et al. call their paper *LoRA Learns Less and Forgets Less*, and by these two scores
-# that holds here for its rivals as well.
+
+# %% jupyter={"source_hidden": true}
+ways = ["base", "full", "all tokens", "full, rate 0.0005", "full, replay", "LoRA, rank 1", "LoRA, rank 4", "LoRA, rank 16"]
+figures.forgotten(
+    {way: [(run["loss on the base's text"], run["requests obeyed"]) for run in recorded["scores"][way].values()]
+     for way in ways},
+    title="Only the two that forget most obey well with every seed",
+)
+
+# %% [markdown]
+# Now the height of the dots, the requests. The two runs that forget most obey 60 to 66 of 100. With the lower rate,
+# with replay and with LoRA of rank 4 it is 46 to 54, as by chance; ranks 1 and 16 vary between 46 and 64. So, by
+# questions and requests, all that forget less have also learned less. (By the loss on held-out verses it is the other
+# way round: LoRA's is the lowest.) Biderman et al. call their paper *LoRA Learns Less and Forgets Less*, and by these
+# two scores that holds here for its rivals as well.
 #
 # What remains of LoRA's advantage here is what section 4 counted: few numbers to train and to store.
 

@@ -32,7 +32,7 @@ from txcourse.figures.generation import (
     sources,
 )
 from txcourse.figures.inside import births, one_stream, planes
-from txcourse.figures.instructions import adapter, conversation
+from txcourse.figures.instructions import adapter, conversation, forgotten
 from txcourse.figures.judging import drawn_answers
 from txcourse.figures.language import falling_losses, induction, loss_by_past, next_token, picked_rows, plane
 from txcourse.figures.layers import block, loss_landscapes, vectors
@@ -120,6 +120,7 @@ __all__ = [
     "exponents",
     "falling_losses",
     "fewer_bits",
+    "forgotten",
     "four_products",
     "four_readers",
     "fractions_of_a_block",

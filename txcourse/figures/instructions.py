@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
+from matplotlib.ticker import MultipleLocator
 
 from txcourse.figures.shapes import PALE
 from txlib.plots.picture import GRAY, MAX_INCHES, PALETTE, Picture, drawing, headline, ink, panels
@@ -88,6 +89,32 @@ def adapter(outer: int, inner: int, rank: int, *, title: str) -> Picture:
             figure,
             f"{title}. W of {outer} × {inner}, plus B of {outer} × {rank} times A of {rank} × {inner}: {numbers}.",
         )
+
+
+def forgotten(ways: Mapping[str, Sequence[tuple[float, float]]], *, title: str) -> Picture:
+    """What each way to fine-tune costs against what it brings: a mark for each seed, a color for each way.
+
+    Args:
+        ways: name → for each seed, the loss on the base's text, and the share of requests obeyed. LoRA's marks are
+            triangles, the base's squares.
+        title: what to see.
+    """
+    said = []
+    with drawing():
+        figure, (axes,) = panels(width=7.6, height=3.6)
+        axes.axhline(50, color=GRAY, linestyle=":", linewidth=1.2)
+        for (name, runs), color in zip(ways.items(), [GRAY, *PALETTE], strict=False):
+            losses, shares = zip(*runs, strict=True)
+            mark = "s" if name == "base" else "^" if name.startswith("LoRA") else "o"
+            obeyed = [100 * share for share in shares]
+            axes.plot(losses, obeyed, mark, label=name, color=ink(color, 3), markersize=8, alpha=0.85)
+            said.append(f"{name}: loss {min(losses):.2f} to {max(losses):.2f}, {min(obeyed):.0f} to {max(obeyed):.0f}%")
+        axes.annotate("chance", (1, 50), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=GRAY)
+        axes.set(xlabel="loss on the base's text (nats per token): forgotten", ylabel="requests obeyed (%)")
+        axes.yaxis.set_major_locator(MultipleLocator(5))
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.set_title(title)
+        return Picture(figure, f"{title}. Loss on the base's text and requests obeyed: {'; '.join(said)}.")
 
 
 def _name(axes: Axes, row: int, name: str) -> None:

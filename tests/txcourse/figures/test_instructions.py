@@ -39,3 +39,15 @@ def test_an_adapter_is_drawn_to_scale():
     picture = figures.adapter(8, 6, 2, title="A title")
     assert [(patch.get_height(), patch.get_width()) for patch in picture.axes[0].patches] == [(8, 6), (8, 2), (2, 6)]
     assert picture.alt.endswith("plus B of 8 × 2 times A of 2 × 6: 48 frozen numbers and 28 trained ones.")
+
+
+def test_what_is_forgotten_has_a_mark_for_each_seed_and_a_color_for_each_way():
+    ways = {"base": [(2.5, 0.5)], "full": [(3.0, 0.6), (3.25, 0.7)], "LoRA, rank 1": [(2.75, 0.55)]}
+    picture = figures.forgotten(ways, title="A title")
+    chance, *marks = picture.axes[0].lines
+    assert list(chance.get_ydata()) == [50, 50]
+    assert [mark.get_marker() for mark in marks] == ["s", "o", "^"]
+    assert list(marks[1].get_xdata()) == [3.0, 3.25] and list(marks[1].get_ydata()) == [60, 70]
+    assert len({to_hex(mark.get_color()) for mark in marks}) == 3
+    assert [text.get_text() for text in picture.axes[0].get_legend().get_texts()] == list(ways)
+    assert "full: loss 3.00 to 3.25, 60 to 70%" in picture.alt
