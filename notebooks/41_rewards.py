@@ -168,9 +168,9 @@ figures.pushed_answers(
 torch.manual_seed(0)
 imitator = new_model()
 imitate(imitator, 600)
-greedy, drawn = score(imitator)
-expect("greedy answers right", greedy, 0.3, 0.7)
-expect("drawn answers right", drawn, 0.08, 0.3)
+greedy_score, drawn_score = score(imitator)
+expect("greedy answers right", greedy_score, 0.3, 0.7)
+expect("drawn answers right", drawn_score, 0.08, 0.3)
 
 # %% [markdown]
 # Drawn answers copy the teacher's slips, and the model adds errors of its own: a perfect imitator would be right in
@@ -210,8 +210,8 @@ p = logits.softmax(dim=0)
 
 torch.manual_seed(0)
 p = p.detach()
-drawn = torch.multinomial(p, 100_000, replacement=True)
-steps = rewards[drawn][:, None] * (F.one_hot(drawn, 3) - p)  # (draw, answer)
+draws = torch.multinomial(p, 100_000, replacement=True)
+steps = rewards[draws][:, None] * (F.one_hot(draws, 3) - p)  # (draw, answer)
 print("exact   ", [round(x, 3) for x in logits.grad.tolist()])
 print("by draws", [round(x, 3) for x in steps.mean(dim=0).tolist()])
 
@@ -233,7 +233,7 @@ predict(
 cases = {"rewards 1, 0, 0": rewards, "rewards 6, 5, 5": rewards + 5,
          "minus their mean": rewards - p @ rewards}
 for name, each in cases.items():
-    steps = each[drawn][:, None] * (F.one_hot(drawn, 3) - p)
+    steps = each[draws][:, None] * (F.one_hot(draws, 3) - p)
     mean, spread = steps[:, 0].mean(), steps[:, 0].std()
     print(f"{name:17} logit of A: mean {mean:5.2f}, standard deviation {spread:.2f}")
 
@@ -309,9 +309,9 @@ def learn(model, loss_of, steps=300, reward=is_right, longest=3, updates=1,
 student = copy.deepcopy(imitator)
 torch.manual_seed(0)
 learn(student, reinforce)
-greedy, drawn = score(student)
-expect("greedy answers right", greedy, 0.4, 0.85)
-expect("drawn answers right", drawn, 0.35, 0.75)
+greedy_score, drawn_score = score(student)
+expect("greedy answers right", greedy_score, 0.4, 0.85)
+expect("drawn answers right", drawn_score, 0.35, 0.75)
 
 # %% [markdown]
 # The fraction of right drawn answers has more than doubled, on prompts that it never practiced. Is that a lot? Two
@@ -462,11 +462,11 @@ def clipped(log_p, old, rewards, mask, clip=0.2):
 # %%
 for advantage in (1.0, -1.0):
     for rho in (0.5, 1.0, 1.5):
-        log_p = torch.tensor(rho).log().requires_grad_()
-        ratio = log_p.exp()
+        log_rho = torch.tensor(rho).log().requires_grad_()
+        ratio = log_rho.exp()
         gain = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
         gain.backward()
-        print(f"A = {advantage:2.0f}, ratio {rho}: gradient {log_p.grad:4.1f},",
+        print(f"A = {advantage:2.0f}, ratio {rho}: gradient {log_rho.grad:4.1f},",
               f"without the clip {rho * advantage:4.1f}")
 
 # %% [markdown]
@@ -694,13 +694,14 @@ show_source(policy_loss, last=14)
 # %%
 log_p = -torch.rand(8, 5)
 old, start = log_p + 0.3 * torch.randn(2, 8, 5)
-rewards = torch.tensor([1.0, 0, 0, 1, 0, 0, 0, 1])
+their_rewards = torch.tensor([1.0, 0, 0, 1, 0, 0, 0, 1])
 mask = torch.arange(5) < torch.randint(1, 6, (8, 1))
-total, count = policy_loss(log_p, old, advantages(rewards), mask, by_length=False)
-prove_equal(clipped(log_p, old, rewards, mask), total / count, what="Clipped")
 total, count = policy_loss(
-    log_p, old, advantages(rewards), mask, clip=None, kl=0.1, reference_log_p=start)
-ours = by_length(log_p, old, rewards, mask)
+    log_p, old, advantages(their_rewards), mask, by_length=False)
+prove_equal(clipped(log_p, old, their_rewards, mask), total / count, what="Clipped")
+total, count = policy_loss(
+    log_p, old, advantages(their_rewards), mask, clip=None, kl=0.1, reference_log_p=start)
+ours = by_length(log_p, old, their_rewards, mask)
 d = start - log_p
 ours = ours + 0.1 * ((d.exp() - d - 1) * mask).sum(dim=1).div(mask.sum(dim=1)).mean()
 prove_equal(ours, total / count, what="By length, with a penalty")

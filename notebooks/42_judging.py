@@ -287,6 +287,15 @@ intervals = {"unpaired": unpaired(one, other), "paired": bootstrap(other - one),
 for name, (low, high) in intervals.items():
     print(f"{name:24} {low:+.1%} to {high:+.1%}, {100 * (high - low):.0f} points wide")
 
+# %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
+bounds = {name: (100 * low, 50 * (low + high), 100 * high) for name, (low, high) in intervals.items()}
+plots.ranges(
+    bounds, title="Pairing narrows the interval only if the tasks are the same", xlabel="what the copy gains (points)",
+    mark=0,
+    alt="95% intervals of the difference, in points: "
+    + "; ".join(f"{name} {low:+.0f} to {high:+.0f}" for name, (low, _, high) in bounds.items()) + ".",
+)
+
 # %% [markdown]
 # Is the paired interval narrower *because* the tasks are the same? The last row is the control: the same scores, each
 # paired with another task's, and the interval is as wide as before. So keep each task's result, not only the mean.
