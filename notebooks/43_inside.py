@@ -10,7 +10,7 @@
 # - say why a model can keep more features than it has dimensions, and when it does;
 # - train a sparse autoencoder, read its features' texts, and test one by taking it away.
 #
-# **You need** lessons 04, 06, 10 and 12 (section 5.2). **It takes** about 65 minutes to read and try; all cells
+# **You need** lessons 04, 06, 10 and 12 (section 5.2). **It takes** about 60 minutes to read and try; all cells
 # together run in about a minute on a laptop.
 
 # %% [markdown]
@@ -79,7 +79,7 @@ from txlib.text import load_tokenizer
 
 model = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
 tokenizer = load_tokenizer(shipped("glassllm-en"))
-ids = torch.tensor([tokenizer.encode("The March")])  # (1, 3)
+march = torch.tensor([tokenizer.encode("The March")])  # (1, 3)
 
 # %% [markdown]
 # The hook, and where it is attached and taken off again:
@@ -97,7 +97,7 @@ for number, layer in enumerate(model.decoder.layers):
         module = getattr(layer, part)
         hooks.append(module.register_forward_hook(partial(keep, (number, part))))
 with torch.no_grad():
-    model(ids)
+    model(march)
 for hook in hooks:
     hook.remove()  # or it would go on keeping
 
@@ -106,9 +106,9 @@ for hook in hooks:
 # `activations(model, name, …)` sets such hooks by name, so we can compare:
 
 # %%
-total = model.embed(ids) + sum(kept.values())  # (1, 3, d_model)
+total = model.embed(march) + sum(kept.values())  # (1, 3, d_model)
 with torch.no_grad(), activations(model, "decoder.layers.3") as seen:
-    model(ids)
+    model(march)
 prove_equal(total, seen["decoder.layers.3"], tolerance=1e-4, what="Sum and stream")
 
 # %% [markdown]
@@ -123,7 +123,7 @@ prove_equal(total, seen["decoder.layers.3"], tolerance=1e-4, what="Sum and strea
 # %%
 name = "decoder.layers.2.self_attention"
 with torch.no_grad(), activations(model, name, f"{name}.heads") as seen:
-    model(ids)
+    model(march)
 heads = seen[f"{name}.heads"]  # (1, heads, 3, head_dim)
 weight = model.get_submodule(name).output.weight  # (d_model, heads · head_dim)
 rows = weight.T.unflatten(0, (4, -1))  # (heads, head_dim, d_model)
@@ -169,9 +169,9 @@ for prompt in ("The March", "“Curiouser and"):
 
 # %%
 hare = torch.tensor(tokenizer.encode(" Hare", special_tokens=False)[:1])
-shares = {part: x.item() for part, x in logit_attribution(model, ids, hare).items()}
+shares = {part: x.item() for part, x in logit_attribution(model, march, hare).items()}
 with torch.no_grad():
-    logit = model(ids).logits[0, -1, hare].item()
+    logit = model(march).logits[0, -1, hare].item()
 print(f"logit of {token(hare)}: {logit:.2f}; parts: {sum(shares.values()):.2f}")
 for part in sorted(shares, key=shares.get, reverse=True)[:5]:
     print(f"{shares[part]:6.2f}  {part}")
@@ -190,7 +190,7 @@ predict(
 @torch.no_grad()
 def without(part):
     with replace(model, {part: ablate()}):
-        return model(ids).logits[0, -1, hare].item() - logit
+        return model(march).logits[0, -1, hare].item() - logit
 
 
 compared = ["embedding", "decoder.layers.0.feed_forward",
@@ -480,9 +480,9 @@ for what, (other, measure, floor, top) in pairs.items():
     for reader in ("query", "key", "value"):
         receivers = [f"decoder.layers.1.self_attention.{reader}"]
         found = path_patching(learner, clean, other, senders, receivers, measure)
-        shown = [(x - floor) / (top - floor) for x in found.values()]
+        shares_back = [(x - floor) / (top - floor) for x in found.values()]
         print(f"  layer 1's heads 0 to 3, to layer 2's {reader:6}",
-              "  ".join(f"{x:4.0%}" for x in shown))
+              "  ".join(f"{x:4.0%}" for x in shares_back))
 
 # %% [markdown]
 # What came before arrives in the keys, and hardly anywhere else. The other two heads work through the values: they
@@ -681,14 +681,14 @@ for data in (together, one_at_a_time):
 from txlib.inspect import dead_features, fit_autoencoder
 
 W, _ = toys[0.1]
-x = draw(0.1, 20_000) @ W.T  # (size, 2): all that the autoencoder gets to see
-x = x[x.norm(dim=-1) > 0]
-small = fit_autoencoder(x, 8, sparsity=0.3, steps=500, lr=1e-2, quiet=True)
+points = draw(0.1, 20_000) @ W.T  # (size, 2): all that the autoencoder gets to see
+points = points[points.norm(dim=-1) > 0]
+small = fit_autoencoder(points, 8, sparsity=0.3, steps=500, lr=1e-2, quiet=True)
 cosines = F.normalize(W, dim=0).T @ small.directions.T  # (true, found)
 nearest = cosines.max(dim=1).values  # (true,)
 print("nearest direction found:", "  ".join(f"{c:.2f}" for c in nearest))
 expect("The worst of the five", nearest.min().item(), 0.85, 1)
-print(f"dead, of 8: {dead_features(small, x).sum()}")
+print(f"dead, of 8: {dead_features(small, points).sum()}")
 
 # %% [markdown]
 # ### 7.2 A real stream
@@ -714,7 +714,8 @@ x = torch.cat(parts)[:, 1:].flatten(0, 1)  # (token, d_model), the first left ou
 
 # %% [markdown]
 # Three numbers say how good an autoencoder is: how much of the variance it keeps, how many features are on per token,
-# and how many are **dead**, never on. They pull in different directions:
+# and how many are **dead**, never on. They pull in different directions. We take
+# three values of $\lambda$, and the same number of steps for each:
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
@@ -727,23 +728,17 @@ def report(autoencoder, x):
           f"{dead_features(autoencoder, x).sum()} of {f.shape[1]} dead")
 
 
-# %% [markdown]
-# Three values of $\lambda$; the first and the last show how it breaks. (For these, 100 steps instead of 500 are enough
-# to see it, so the numbers they keep are not a fair comparison.)
-
-# %% tags=["nbval-ignore-output"]
 fitted = {}
 for sparsity in progress([0.0, 0.2, 2.0], "training autoencoders"):
-    steps = 500 if sparsity == 0.2 else 100
-    fitted[sparsity] = fit_autoencoder(x, 512, sparsity=sparsity, steps=steps, lr=5e-3,
+    fitted[sparsity] = fit_autoencoder(x, 512, sparsity=sparsity, steps=500, lr=5e-3,
                                        quiet=True)
     print(f"λ = {sparsity}: ", end="")
     report(fitted[sparsity], x)
 
 # %% [markdown]
-# Without the second term, more features are on at once than there are dimensions. Then the same sum can be made in many
-# ways, so nothing singles out these directions. With too much of it, hardly any feature is ever on, and nothing is
-# kept. Anything in between is a choice.
+# Without the second term everything is kept, but more than 300 features are on at once, in 128 dimensions. Then the same
+# sum can be made in many ways, so nothing singles out these directions. With too much of it all features are dead, and
+# nothing is kept. Anything in between is a choice.
 #
 # ### 7.3 Features and their texts
 #
@@ -765,8 +760,8 @@ def context(row, length=9):
 
 often = (f > 0).float().mean(dim=0)  # (feature,)
 typical = f.topk(20, dim=0).values.mean(dim=0) * ((often > 0.001) & (often < 0.02))
-shown = typical.topk(6).indices.tolist()
-for feature in shown:
+strongest = typical.topk(6).indices.tolist()
+for feature in strongest:
     rows = f[:, feature].topk(40).indices[::10].tolist()
     print(f"feature {feature}, on for {often[feature]:.1%}:")
     print("   ", "  |  ".join(f"…{context(row)[-34:]}" for row in rows))
@@ -813,7 +808,7 @@ def compare(features):
 
 
 torch.manual_seed(0)
-for feature in shown[:3]:
+for feature in strongest[:3]:
     compare([feature])
 
 # %% [markdown]
@@ -826,10 +821,10 @@ for feature in shown[:3]:
 # both together should beat their controls. We take the two that are on together most often:
 
 # %% tags=["nbval-ignore-output"]
-on = (f[:, shown] > 0).float()
+on = (f[:, strongest] > 0).float()
 meets = (on.T @ on).fill_diagonal_(0)  # (feature, feature): how often both are on
-one, other = (shown[i] for i in divmod(int(meets.argmax()), len(shown)))
-for features in ([one], [other], [one, other]):
+pair = [strongest[i] for i in divmod(int(meets.argmax()), 6)]
+for features in (pair[:1], pair[1:], pair):
     compare(features)
 
 # %% [markdown]
