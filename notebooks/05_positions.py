@@ -33,7 +33,7 @@ from txlib.attention import attention, causal, sliding_window
 from txlib.data import translation
 
 # %% [markdown]
-# Take the sentence that we follow through lessons 03 to 09, and exchange its nouns. The two mean opposite things, with
+# Take the sentence that we follow through lessons 03 to 09, and swap its nouns. The two mean opposite things, with
 # exactly the same words:
 
 # %% tags=["recorded"]
@@ -99,7 +99,7 @@ for sentence in (ours, exchanged):
 # ## 2 The idea in one picture
 #
 # Where can a position get in? The weight that a query gives to a key comes out of a short chain with three doors.
-# Behind the weights, a side door leads to the values; only Shaw uses it:
+# After the weights, a side door leads to the values; only Shaw uses it:
 
 # %% jupyter={"source_hidden": true}
 figures.entrances()
@@ -223,7 +223,7 @@ prove_equal(turned, position[3:], tolerance=1e-4, what="Turned by 3 and shifted 
 # each hand contributes $\sin^2 + \cos^2 = 1$. With $d_\text{model} = 64$ its square is 32. Word vectors often start
 # with variance $1/d_\text{model}$, so their squared length is about 1, and the word makes up 1/33 of the sum, or 3%.
 # Multiplied by $\sqrt{d_\text{model}}$ its squared length is 64, and it makes up 64/96, or 67%. Vaswani et al. (§3.4)
-# do this. They give no reason; this is a common explanation, and section 6 tests it.
+# do this. They give no reason; this is a common explanation. Section 6 tests it.
 #
 # **Add, or concatenate?** (Second reading.) A position could also be put next to its word: $[x_i; p_i]$. A projection
 # follows, whose matrix has an upper half $W_x$ for the word and a lower half $W_p$ for the position: it makes $x_i W_x
@@ -233,8 +233,8 @@ prove_equal(turned, position[3:], tolerance=1e-4, what="Turned by 3 and shifted 
 # %% [markdown]
 # ## 4 Distances: change the score
 #
-# Positions are distinct, but "two before me" has to be learned from them. A distance can be said directly, where query
-# and key meet: in the score.
+# Positions are distinct, but "two before me" has to be learned from them. A distance can be stated directly, where
+# query and key meet: in the score.
 #
 # ### A number for each distance: ALiBi and T5
 #
@@ -449,9 +449,9 @@ explore.rotary(one_q, one_k)
 # %% [markdown]
 # ## 6 See it work: which one reads best?
 #
-# We have met six remedies. Let them compete in one job: guess the next letter of real English text, after each of 32
-# letters. The text is all English sentences in one long line. Every character, blanks included, counts as a letter and
-# becomes a number; rare ones become 0. A batch is cut from it anywhere.
+# We have met six remedies. Let them compete at one task, guessing the next letter of real English text, after each of
+# 32 letters. The text is all English sentences in one long line. Every character, blanks included, counts as a letter
+# and becomes a number; rare ones become 0. A batch is cut from it anywhere.
 
 # %% tags=["recorded"]
 N, LONG, d_model, heads = 32, 128, 64, 4  # train on 32 letters, test on 128
@@ -548,7 +548,7 @@ def fit(kind, seed, steps=300):
 
 # %% [markdown]
 # The test keeps the loss of each position, to show where a reader fails. The simplest **baseline** is a table of letter
-# pairs: how often does each letter follow each other letter? A reader that does no better has learned nothing from the
+# pairs: how often does one letter follow another? A reader that does no better has learned nothing from the
 # letters before the last. A table of triples looks up the last two. (The loss is the cross-entropy in *nats*; guessing
 # blindly among 43 characters would cost $\ln 43 = 3.8$ of them.)
 
@@ -713,8 +713,8 @@ figures.weight_by_distance(
 
 # %% [markdown]
 # ALiBi does worse, and the picture suggests why: its slopes are gentle, and even the steepest head spreads its weight;
-# none can single out "one back" or "two back". If so, steeper slopes must help. And section 3 claimed that a word
-# without its $\sqrt{d_\text{model}}$ is too quiet. Two controls, also in the record:
+# none can single out "one back" or "two back". If so, steeper slopes must help. And section 3 asked whether
+# positions drown a word without its $\sqrt{d_\text{model}}$. Three controls, also in the record:
 
 # %% tags=["recorded"]
 class SteepAlibi(Alibi):
@@ -727,18 +727,27 @@ class NotScaled(Sinusoidal):
         return super().add(x / d_model**0.5)
 
 
-controls = {"ALiBi, 16 × as steep": SteepAlibi, "sinusoidal, not scaled": NotScaled}
+class QuietRotary(Rotating):
+    def add(self, x):
+        return x / d_model**0.5
+
+
+controls = {"ALiBi, 16 × as steep": SteepAlibi, "sinusoidal, not scaled": NotScaled,
+            "rotary, not scaled": QuietRotary}
 
 # %% [markdown]
-# Does the loss fall in the first, and rise in the second, with every seed?
+# Does the loss fall in the first, and rise in the other two, with every seed?
 
 # %%
-for name in ("ALiBi", "ALiBi, 16 × as steep", "sinusoidal", "sinusoidal, not scaled"):
+for name in ("ALiBi", "ALiBi, 16 × as steep", "sinusoidal", "sinusoidal, not scaled",
+             "rotary", "rotary, not scaled"):
     print(f"{name:>22}", *(f"{run['short']:.3f}" for run in recorded[name].values()))
 
 # %% [markdown]
 # It does, with every seed. With steep slopes ALiBi is as good as rotary: the gentle slopes kept it from the nearest
-# letters. ALiBi was made for another purpose, which comes next.
+# letters. The second control shows that the factor matters. Is that because positions drown the word? The third
+# control says no: rotary, which adds nothing to a word, loses as much without the factor. A quiet word is hard to read
+# in any case. ALiBi was made for another purpose, which comes next.
 #
 # ### Longer than it was trained for
 #
@@ -783,9 +792,9 @@ figures.beyond(
 # - **Unclipped** has the same problem, but milder: its rows for far distances still have their random start values.
 # - **Shaw** stays flat. Unclipped differs from it in nothing else, so it is the clipping: every distance beyond 8 uses
 #   a row that was trained often.
-# - **ALiBi** stays flat, and this is what it was made for: what is far is faded out. *A number* is clipped as well, but
-#   nothing in it fades: the more far letters there are, the more of the weight they take. (Why Shaw, which also shares
-#   a row among all far letters, does not suffer from them, we have not tested.)
+# - **ALiBi** stays flat, and this is what it was made for: what is far away fades out. *A number* is clipped as well,
+#   but nothing in it fades: the more far letters there are, the more of the weight they take. (Why Shaw, which also
+#   shares a row among all far letters, does not suffer from them, we have not tested.)
 #
 # So our explanation has three causes: new distances (rotary, unclipped), new positions (learned, sinusoidal), and too
 # many letters (*a number*). One intervention separates the positions from the other two. Let a mask show every letter
@@ -824,7 +833,7 @@ predicted("window", "unclipped, rotary and a number",
 # | --- | --- | --- | --- | --- | --- | --- |
 # | learned | added to words | positions | max_length · d_model | yes | no | no: at max_length it ends |
 # | sinusoidal | added to words | positions | none | yes | in its products | no |
-# | ALiBi | score | distances | none | yes | yes, but only fading | yes |
+# | ALiBi | score | distances | none | yes, with a causal mask | yes, but only fading | yes |
 # | T5 | score | bucketed distances | h · buckets | near ones | yes | with a window (*a number*) |
 # | Shaw | score and value | clipped distances | 2 (2k + 1) · d_k per layer | near ones | yes | yes |
 # | skewed (lesson 22) | score | past distances | h · max_length · d_k per layer | yes | yes | with a window |
@@ -834,7 +843,7 @@ predicted("window", "unclipped, rotary and a number",
 # ## 7 Open the library, and count
 #
 # Everything you built is in `txlib`. Rotary is a module, ALiBi and T5's numbers are *biases*, and Shaw's is a whole
-# attention mechanism, since its vectors also meet the values. The heart of two of them:
+# attention mechanism, since its vectors also meet the values. Here is the core of two of them:
 
 # %%
 from txcourse.lesson import show_source

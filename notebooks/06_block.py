@@ -75,7 +75,7 @@ class MultiHeadAttention(nn.Module):
         return self.output(out.transpose(1, 2).flatten(2))  # (batch, n, d_model)
 
 # %% [markdown]
-# Now twelve attention layers with random matrices, in Xavier's size, which roughly keeps the size of what passes
+# Now twelve attention layers with random matrices, at Xavier's scale, which roughly keeps the size of what passes
 # through (lesson 07). We keep what each layer hands to the next.
 
 # %% tags=["recorded"]
@@ -135,8 +135,8 @@ print("layers: 4   less than one part in a million:", apart(streams[4]) < 1e-6)
 # proved that a layer does not halve the fraction; it roughly *cubes* it. Compare the lines for 2 and 3 layers. (After
 # four, only the rounding error of 32-bit numbers is left.)
 #
-# Training can hardly repair this stack, because next to no gradient gets through. Suppose the loss wants the outputs of
-# *orcs* and *humans* to differ. How strongly does it pull at the input?
+# Training would have a hard time repairing this stack: next to no gradient gets through. Suppose the loss wants the
+# outputs of *orcs* and *humans* to differ. How strongly does it pull at the input?
 
 # %%
 def pull(depth, residual=False):
@@ -283,9 +283,9 @@ prove_equal(mine, theirs, what="Ours and torch's layer norm")
 # %% [markdown]
 # ### Why not batch norm?
 #
-# Image networks use batch norm. It takes the mean and the variance of each *dimension*, over all words of all sentences
-# in the batch, padding included. Pad the same two sentences first to 7 words, then to 14, as if a longer sentence had
-# joined the batch:
+# Many image networks use batch norm. It takes the mean and the variance of each *dimension*, over all words of all
+# sentences in the batch, padding included. Pad the same two sentences first to 7 words, then to 14, as if a longer
+# sentence had joined the batch:
 
 # %%
 def batch_norm(x):  # (sentence, n, d_model)
@@ -388,9 +388,9 @@ class FeedForward(nn.Module):
 #
 # ### 3.4 Dropout
 #
-# One part acts in training only. **Dropout** sets a random part of the entries to 0, so that the model cannot rely on
-# any single number. The rest is divided by the fraction that is kept, so that the expected value stays the same. With
-# $p = 0.5$, the numbers 1, 2, 3, 4 may become 0, 4, 6, 0, or 2, 0, 0, 8.
+# One part acts in training only. **Dropout** sets a random fraction of the entries to 0, so that the model cannot rely
+# on any single number. The rest is divided by the fraction that is kept, so that the expected value stays the same.
+# With $p = 0.5$, the numbers 1, 2, 3, 4 may become 0, 4, 6, 0, or 2, 0, 0, 8.
 #
 # In the block, dropout acts on the *branch*: `x + dropout(sublayer(norm(x)))`. On the stream it would erase what
 # earlier layers have written. The models below train so briefly that they go without it; lesson 09's translator has it.
@@ -434,7 +434,7 @@ class TransformerBlock(nn.Module):
 
 # %% [markdown]
 # In pre-norm the stream is a plain sum: the embedding, and everything that was added to it. In post-norm each norm
-# rescales this sum, so what came earlier becomes a smaller part of it, block by block.
+# rescales this sum, so what came earlier becomes a smaller fraction of it, block by block.
 
 # %% [markdown]
 # ## 4 See it work: take out one part at a time
@@ -593,8 +593,8 @@ figures.seeds_by_rate(
 # %% [markdown]
 # ## 5 Break it: the gradient in each layer
 #
-# A block needs its parts. But why? Take 16 fresh blocks and one batch. How large is the gradient of each block's weights?
-# We average over four random starts.
+# A block needs its parts. But why? Take 16 fresh blocks and one batch. How large is the gradient of each block's
+# weights? We take the geometric mean of four random starts: one start may be a thousand times another.
 
 # %%
 def gradient_of_blocks(wiring, last_norm, blocks=16, starts=4):
@@ -605,8 +605,8 @@ def gradient_of_blocks(wiring, last_norm, blocks=16, starts=4):
         loss_of(model, *batch_of_text(32, length=32)).backward()
         for index, block in enumerate(model.stack.blocks):
             gradients = [w.grad for w in block.parameters() if w.grad is not None]
-            total[index] += sum(g.square().sum() for g in gradients).sqrt()
-    return total / starts  # (block,)
+            total[index] += sum(g.square().sum() for g in gradients).sqrt().log()
+    return (total / starts).exp()  # (block,): geometric means
 
 
 # %% [markdown]
@@ -634,7 +634,7 @@ plots.lines(
     {name: (range(16), gradient[name].tolist()[::-1]) for name in stacks},
     title="No norms: the gradient grows. No residuals either: it shrinks",
     xlabel="blocks back from the output", ylabel="gradient norm", yscale="log", width=7.2,
-    alt="Gradient norm of each of 16 blocks on a logarithmic axis. No norm: from about 1 at the output up to over 10,000 "
+    alt="Gradient norm of each of 16 blocks on a logarithmic axis. No norm: from about 1 at the output up to over 1,000 "
     "at the input. Neither: down to below 0.001. Pre-norm, post-norm and no residual all stay between 0.4 and 6.")
 
 # %% [markdown]
@@ -666,7 +666,7 @@ def around_attention(x, sublayer, norm):
 
 
 # %% [markdown]
-# (The second model exchanges the two wirings. The third leaves attention out, and has no residual.) Guess:
+# (The second model swaps the two wirings. The third leaves attention out, and has no residual.) Guess:
 
 # %%
 predict("residual-where", "Rate 0.001, one residual per block: which lets it learn?",
@@ -691,8 +691,8 @@ predicted("residual-where", "attention")
 # %% [markdown]
 # At 0.001 it comes out as predicted, with every seed. Around attention the model learns, and its words stay apart;
 # around the feed-forward network it does not, and they become alike. Without attention, six feed-forward networks in a
-# row need no residual at all: it is not depth as such that stops the learning, but averaging without a way around it. (At 0.003
-# attention's residual alone is not enough with any seed.)
+# row need no residual at all: it is not depth as such that stops the learning, but averaging without a way around it.
+# (At 0.003 attention's residual alone is not enough with any seed.)
 #
 # Pre-norm and post-norm both keep words apart, and their gradients arrive. They still learn differently, as lesson 07
 # shows.
@@ -727,7 +727,7 @@ figures.loss_landscapes(
 # ## 6 Your own file
 #
 # We have every part of a block, spread over this notebook. What is missing is one place for them: `my_transformer.py`,
-# a file that needs nothing but torch. Lesson 08 goes on with it. `write_module` looks up the cells that define these
+# a file that needs nothing but torch. Lesson 08 continues it. `write_module` looks up the cells that define these
 # names, and writes them one below the other.
 
 # %%
@@ -874,7 +874,7 @@ for d in (64, 512, 1024):
 # </details>
 # <details><summary>C. It shrinks to a tenth</summary>
 #
-# Its part of the *sum* shrinks to about a tenth. The branch itself stays as it was.
+# Its fraction of the *sum* shrinks to about a tenth. The branch itself stays as it was.
 # </details>
 #
 # **4. d = 768, as in BERT-base. About how many parameters does a block have, and at which length does attention cost as

@@ -356,7 +356,7 @@ def bleu(hypotheses, references):
 
 # %% [markdown]
 # Near 0 means that hardly any run of four words is shared; 100 means identical. Even the best system of section 7
-# reaches only 28 on German news and 42 on French, since there is more than one good translation. Compare ours with
+# reaches only 28 on German news and 42 on French. (There is more than one good translation.) Compare ours with
 # `sacrebleu`'s on damaged references: each without its second word.
 
 # %%
@@ -484,7 +484,7 @@ predicted("wrong-source", "rises by less than 1")
 # Blind guessing costs 8.3. After 80 steps most of the gain, about 2.6, comes with *any* German: it is English. Only
 # about 0.5 comes from the right one. When does the rest come in? `python data/half_trained.py 0 1 2` trained the same
 # model for 1,280 steps with three seeds and looked six times. What did the first one write? The numbers in the figure
-# are what its own German is worth.
+# are what its own German is worth, compared with another's.
 
 # %%
 looked = json.loads((DATA / "half_trained.json").read_text())
@@ -500,9 +500,10 @@ figures.sources(half_trained)
 # %% [markdown]
 # At first both curves fall together: what the model learns then does not depend on the German. (The learning rate of
 # that run rises for 128 steps, so at 80 it is behind yours.) Then they part. With another's German the loss stops
-# falling near 5, so all further progress comes from the source. What the source is worth grows from 0.2 to about 2.1, and to
-# 2.8 in the model of 20,000 steps. The sentences tell the same story: *I will be a moment* is English about something
-# else; then *I want* is read, and *grenades* not yet.
+# falling near 5; the rest needs the right source. The gap grows from 0.2 to about 2.1, and to 2.8 in the model of
+# 20,000 steps. (That is more than what the source is worth, since a wrong one also misleads a model that reads. A model
+# of English alone would tell the two apart.) The sentences tell the same story: *I will be a moment* is English about
+# something else; then *I want* is read, and *grenades* not yet.
 #
 # ### 3.5 The chain of probabilities, in numbers
 #
@@ -576,7 +577,7 @@ def extended(model, memory, mask, score, written, most):
 
 # %% [markdown]
 # The search, for one sentence. (Each hypothesis gets $k + 1$ extensions, since one may be the end: that leaves $k$ to
-# go on with.)
+# continue with.)
 
 
 # %%
@@ -689,7 +690,7 @@ plots.heads(
 #
 # ## 6 The recipe of 2017 against ours
 #
-# How much do the choices gain that are newer than the paper? One is not explained yet: `qk_norm` puts a layer norm on
+# How much do the choices that are newer than the paper gain? One is not explained yet: `qk_norm` puts a layer norm on
 # each query and each key. The query (30, 40) and the key (3, 4) have the score 250. The norm makes (−1, 1) of both, and
 # the score is 2, however long they were. `--preset paper` undoes all the choices: post-norm, sinusoids, biases, no
 # `qk_norm`, no `zero_output`, and Adam with equation 3, without clipped gradients. (The runs are short, so the rate
@@ -839,8 +840,8 @@ figures.costs(
 # ### 7.4 The real thing
 #
 # The first command takes twenty minutes on a laptop. With `--model rnn` it trains Bahdanau's net of lesson 02, at the
-# same size; with `--preset paper`, the recipe of 2017; with `--preset base`, the paper's model, for a GPU. (For that
-# one our sentences are far too few.)
+# same size; with `--preset paper`, the recipe of 2017; with `--preset base`, the paper's model, for a GPU. (Our
+# sentences are far too few for that one.)
 #
 # ```
 # txlib train translation                     # 20 minutes, d = 256, three blocks
@@ -924,5 +925,5 @@ figures.costs(
 # measure: Papineni et al. 2002, *BLEU*, [ACL P02-1040](https://aclanthology.org/P02-1040/), and Post 2018, *A Call for
 # Clarity in Reporting BLEU Scores*, [arXiv:1804.08771](https://arxiv.org/abs/1804.08771).
 #
-# **Do** the exercise [09_translation](../exercises/exercise_09_translation.ipynb). Part II goes on with
+# **Do** the exercise [09_translation](../exercises/exercise_09_translation.ipynb). Part II continues with
 # [10 GPT](10_gpt.ipynb): a decoder without an encoder.
