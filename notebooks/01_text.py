@@ -257,8 +257,8 @@ plots.tokens(
 # with its count.
 #
 # The pattern that cuts is the one from GPT-2, a language model of 2019: the first of its six parts that matches takes
-# the piece. In it, `\p{L}` is any letter, `\p{N}` any digit, and `\s` any white space. A space goes with the word that
-# *follows* it.
+# the piece. In it, `\p{L}` is any letter, `\p{N}` any digit or other number sign, and `\s` any white space. A space
+# goes with the word that *follows* it.
 
 # %%
 PATTERN = "|".join([

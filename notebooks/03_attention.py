@@ -663,7 +663,7 @@ predicted("no-scale", "the loss falls, but most of the dictionary is wrong")
 # One game could be luck. So `python data/soft_lookup.py 1 2 3` ran these cells from three starts. It also recorded how
 # hard the lookup was before and after the game: the weight that a word gives to its best key, averaged over 300
 # sentences and their partners. And since the unscaled game lags behind, the record also holds scaled games that stop
-# at 200 steps, at about the *same* loss.
+# at 200 steps, at about the *same* loss. (Start 1 is the one above; a repetition may differ by a word.)
 
 # %%
 import json

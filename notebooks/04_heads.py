@@ -585,9 +585,10 @@ expect("Wrong join, the worst start", min(found), 0.7, 0.85)
 predicted("heads-leak", "most of them", "It reads the next word.")
 
 # %% [markdown]
-# The right layer knows what can be known, 21%. The wrong one knows five of six, and looks like the better model. But
-# when the model itself is to write the next word, there is nothing to read; lesson 08 shows such a model at work. A
-# result that is too good to be true is a bug until you have shown that it is not.
+# The right layer knows what can be known, 21%. The wrong one knows five of six, and looks like the better model: its
+# join puts what other words have found, also later ones, into a word's row. But when the model itself is to write the
+# next word, there is nothing to read; lesson 08 shows such a model at work. A result that is too good to be true is a
+# bug until you have shown that it is not.
 #
 # (Section 7 trains a model with both shortcuts, in split *and* join.)
 

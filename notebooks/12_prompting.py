@@ -376,7 +376,8 @@ for shots in progress([0, 1, 2, 4, 8], "three draws of examples each"):
 # The two columns say different things. *She or he at all* doubles: from the examples the model has picked up the
 # *form*, which words belong here. *Right* stays near chance. With 16 names one draw varies by ± 25 points, so a single
 # 75% proves nothing. It has not picked up the *task*. Large models also owe much of what examples give them to the
-# form: labels drawn at random hurt them little (Min et al. 2022). But unlike ours, they answer far better than chance.
+# form: labels drawn at random hurt them little (Min et al. 2022). But unlike ours, large models answer far better than
+# chance.
 #
 # ### 5.2 A task that no weight can know
 #

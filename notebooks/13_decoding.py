@@ -261,9 +261,10 @@ expect("Times faster with the cache, at 1,024 tokens", full_ms / cached_ms, 4, 5
 
 # %% [markdown]
 # It is faster, but not by as much as the count says: for this one token, the cache saves a factor of $n$, here 128 and
-# 1,024. A single token waits for something other than arithmetic (section 5). And nothing is free. The cache holds a
-# key and a value for each layer, each KV head and each of the $n$ positions. Ours has 4 layers with 2 KV heads of width
-# 32, so one token leaves $2 \cdot 4 \cdot 2 \cdot 32 = 512$ numbers behind:
+# 1,024. A single token waits for something other than arithmetic: in so small a model mostly, we think, for the start
+# of many small operations, in a large one for memory (section 5). And nothing is free. The cache holds a key and a
+# value for each layer, each KV head and each of the $n$ positions. Ours has 4 layers with 2 KV heads of width 32, so
+# one token leaves $2 \cdot 4 \cdot 2 \cdot 32 = 512$ numbers behind:
 #
 # $$\text{bytes} = 2 \cdot L \cdot h_\text{kv} \cdot d_k \cdot n \cdot \text{bytes per number}$$
 
