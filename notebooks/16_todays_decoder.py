@@ -116,7 +116,7 @@ class Attention(nn.Module):
 
 
 # %% [markdown]
-# The feed-forward network is lesson 06's, with GPT-2's gelu.
+# The feed-forward network is lesson 06's, with GPT-2's gelu. The block is lesson 06's as well, pre-norm.
 
 
 # %% tags=["recorded"]
@@ -130,11 +130,6 @@ class Gelu(nn.Module):
         return self.down_proj(F.gelu(self.up_proj(x), approximate="tanh"))
 
 
-# %% [markdown]
-# The block is lesson 06's, pre-norm:
-
-
-# %% tags=["recorded"]
 class Block(nn.Module):
     def __init__(self, s):
         super().__init__()
@@ -692,8 +687,34 @@ expect("What QK-norm gains at that rate", gain, 0.05, 0.5)
 predicted("hot", "the plain one")
 
 # %% [markdown]
-# The plain model learns clearly worse than at the usual rate (2.198), and the one with QK-norm hardly notices. That is
-# what it is for: when a training run costs millions, you cannot try ten learning rates.
+# The plain model learns clearly worse than at the usual rate (2.198), and the one with QK-norm hardly notices. Did the
+# scores grow? Print the largest in each block, on the test windows:
+
+
+# %% tags=["nbval-ignore-output"]
+@torch.no_grad()
+def largest_scores(model):
+    largest = []
+
+    def note(attention, inputs, output):  # called after each attention
+        q, k, _ = attention.make_heads(*inputs)  # (batch, heads, n, d_k) each
+        scores = q @ k.mT / attention.d_k**0.5  # (batch, heads, n, n)
+        largest.append(scores.tril().abs().max().item())
+
+    hooks = [block.attention.register_forward_hook(note) for block in model.blocks]
+    test_loss(model)
+    for hook in hooks:
+        hook.remove()
+    return largest
+
+
+for name in ("2 KV heads", "2 KV, × 10", "QK-norm, × 10"):
+    print(f"{name:14}", *(f"{score:7.1f}" for score in largest_scores(models[name])))
+
+# %% [markdown]
+# At the usual rate the scores stay below a few dozen. At ten times the rate the plain model's reach the hundreds or a
+# thousand, and QK-norm keeps them small. That is what it is for: when a training run costs millions, you cannot try ten
+# learning rates.
 #
 # ### 7.2 Eight more entries
 #
