@@ -228,6 +228,21 @@ def task_score(task: str, seed: int) -> float:
     return mean([int(c) == right for c, (*_, right) in zip(said, asked_choices(), strict=True)])
 
 
+def meanings_by_random_weights(seed: int) -> list[float]:
+    """Fraction of words' meanings that section 1's rule gets right with an untrained encoder, for 1, 2, 4, 8 labels."""
+    lesson = names()
+    torch.manual_seed(seed)
+    encoder = type(lesson["encoder"])(lesson["encoder"].config).to(lesson["here"]).eval()
+    right: dict[int, list[float]] = {count: [] for count in (1, 2, 4, 8)}
+    with patch.dict(lesson, untrained=encoder):
+        for word, texts in lesson["senses"].items():
+            labels = torch.tensor([label for _, label in texts])
+            vectors = torch.stack([lesson["views"](text, word)["random weights"] for text, _ in texts]).cpu()
+            for count, found in right.items():
+                found += [lesson["by_averages"](vectors, labels, count, random.Random(draw)) for draw in range(20)]
+    return [sum(found) / len(found) for found in right.values()]
+
+
 @torch.no_grad()
 def pairs_by_cosine() -> float:
     lesson = names()
@@ -334,6 +349,7 @@ def record(seed: int) -> None:
     for size in SIZES:
         RUNS.record(lambda size=size: by_fine_tuning(size, seed), "reviews", "fine-tuned", size, seed)
     RUNS.record(lambda: too_fast(seed), "too fast", seed)
+    RUNS.record(lambda: meanings_by_random_weights(seed), "meanings, random weights", seed)
     for task in ("pairs", "tags", "spans", "choice"):
         RUNS.record(lambda task=task: task_score(task, seed), "tasks", task, seed)
 
