@@ -56,7 +56,7 @@ plots.lines({name: (turned.tolist(), answer.tolist()) for name, answer in both.i
 
 # %% [markdown]
 # An answer that moves smoothly can be learned: there is a slope to follow. The hard answer is flat and then jumps.
-# [Lesson 03](03_attention.ipynb) builds a soft lookup in five lines. In a model, the arrows are computed from words.
+# [Lesson 03](03_attention.ipynb) builds a soft lookup in four lines. In a model, the arrows are computed from words.
 
 # %% [markdown]
 # ## 2 Watch a translator look back

@@ -4,7 +4,7 @@
 # **After this lesson you will be able to**
 #
 # - explain attention as a dictionary lookup that answers with a mixture;
-# - write it in five lines of torch, and say the shape of every tensor in it;
+# - write it in four lines of torch, and say the shape of every tensor in it;
 # - show by measurement why scores are divided by $\sqrt{d_k}$, and why a mask comes before the softmax;
 # - count what attention costs.
 #

@@ -551,9 +551,10 @@ figures.falling_losses(training, title="Two are too good to be true")
 
 # %% [markdown]
 # The one that leaks has a loss of 0.1: it knows nearly every next character for certain. It *sees* the answer, one
-# position to the right. The one without a mask sees it as well, but among 63 others, and it is still learning where to
-# look. The honest test is what a model meets when it writes: a beginning, and nothing after it. Give each of them
-# beginnings of 20 characters, and count only the last position.
+# position to the right. The one without a mask sees it as well. (Our explanation of its lag: the leaky one's answer is
+# always the last character that it sees; this one must find it among 64.) The honest test is what a model meets when it
+# writes: a beginning, and nothing after it. Give each of them beginnings of 20 characters, and count only the last
+# position.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -692,10 +693,35 @@ prove_equal(loss, theirs.loss, what="Your loss and its")
 # %% [markdown]
 # ### 6.3 OpenAI's weights, in your class
 #
-# The library can read the weights of GPT-2 that OpenAI published: it renames the matrices (lesson 17 does that by hand,
-# for a Llama), transposes them, and cuts the one for query, key and value in three. Then they fit into your class. If
-# you are online, download them once (`hf download openai-community/gpt2 config.json model.safetensors tokenizer.json`,
-# 548 MB), and run the next cell again.
+# OpenAI's file names and arranges the matrices in its own way. We write the random model of section 6.2 in that way,
+# and look at the attention of its first block:
+
+# %%
+import tempfile
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from txlib import save_pretrained
+
+written = Path(tempfile.mkdtemp())
+save_pretrained(library, written)
+for name, weight in load_file(written / "model.safetensors").items():
+    if "h.0.attn" in name:
+        print(f"{name:34}", tuple(weight.shape))
+
+# %% [markdown]
+# One matrix holds query, key and value, and all are transposed: $128 \times 384$. `load_pretrained` cuts it in three,
+# turns and renames (lesson 17 does that by hand, for a Llama). Then the weights fit into your class:
+
+# %%
+reread = from_library(load_pretrained(written, dtype=torch.float32))
+with torch.no_grad():
+    prove_equal(reread(ids), ours, tolerance=1e-4, what="Read back and before")
+
+# %% [markdown]
+# OpenAI's own weights are such a file. If you are online, download it once (`hf download openai-community/gpt2
+# config.json model.safetensors tokenizer.json`, 548 MB), and run the next cell again.
 
 # %% tags=["nbval-ignore-output"]
 from txcourse.lesson import gpt2
@@ -709,7 +735,7 @@ if folder := gpt2():
             story = torch.cat([story, openai(story)[:, -1:].argmax(dim=-1)], dim=1)
     print(tokenizer.decode(story[0].tolist()))
 else:
-    print("GPT-2 is not here.")
+    print("GPT-2 has not been downloaded.")
 
 # %% [markdown]
 # ## 7 Sizes and costs

@@ -517,7 +517,7 @@ hit_rate["ours, 80 steps"] = hits.float().mean().item()
 print(*(f"{name:16} {x:4.0%}" for name, x in hit_rate.items()), sep="\n")
 
 # %% [markdown]
-# This is a BERT in its first seconds: it hardly uses the neighbors. Masked tokens teach slowly. Our run asked for some
+# This is a BERT in its first seconds: it does not yet beat the most frequent token. Masked tokens teach slowly. Our run asked for some
 # 11,000 of them; the real one made a million steps, with 4,900 to 20,000 questions each (appendix A.2).
 #
 # ### 5.2 What patience buys
