@@ -688,8 +688,8 @@ print(f"counted  {whole / 1e6:.2f} and {replaced / 1e6:.2f} million: "
 
 # %% [markdown]
 # The paper's Table 1 has 25.6 and 18.0 million parameters, 8.2 and 7.2 billion operations ($1 - 7.2 / 8.2$ are its
-# 12%), and accuracies on ImageNet of 76.9 and 77.6%. (Our count differs
-# from the one on paper by the vectors $r$.)
+# 12%), and accuracies on ImageNet of 76.9 and 77.6%. (Our count differs from the one on paper by the vectors $r$. The
+# table's row replaces the first convolution as well, which ours keeps.)
 #
 # Mind what was counted: $3C^2$ are matrices that read *all* channels, for each head, as in lesson 04. The paper's text
 # (section 2.2) says something else: each of its eight heads gets a slice of the *input* only. That would be $3C^2/8$,

@@ -377,8 +377,8 @@ for name, scores in {"picked": picked, "skewed": lambda q, e: skew(q @ e.mT)}.it
 
 # %% [markdown]
 # The largest tensor shrinks from $n^2 d_k$ numbers to $n^2 + n$, with the padding. And the backward pass needs only $q$
-# and $e$, of $n\,d_k$ numbers each, where picking keeps a vector for each pair: that is the paper's "from $O(n^2 d)$
-# to $O(n d)$".
+# and $e$, of $n\,d_k$ numbers each, where picking keeps a vector for each pair: the paper's step from $O(n^2 d)$
+# to $O(n d)$.
 #
 # (The paper, in §3.5, cuts a long piece into blocks of $N$ tokens, each of which sees itself and the block before:
 # $2nN$ scores instead of $n^2$. A block's queries are the last $N$ of $2N$ keys, which `skew` can do. The library's

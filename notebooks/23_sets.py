@@ -242,7 +242,8 @@ for how, model in largest.items():
 # %% [markdown]
 # The maximum wins, of course: it *is* the answer, and $\phi$ has only to pass the number on. The sum is passable on
 # sizes that it has seen, and lost beyond: twenty times the elements make sums twenty times as large, which $\rho$ has
-# never met. The mean does not explode, but has nothing to go by: among 200 numbers one large one hardly moves it.
+# never met (our explanation). The mean does not explode, but has nothing to go by: among 200 numbers one large one
+# hardly moves it.
 #
 # So the pool decides what is easy. Must *we* choose it, for each task anew? An attention layer could learn to.
 
