@@ -354,11 +354,11 @@ x, twin_bright = twins(2000)
 print(f"by adding ink: {(by_ink(x) == twin_bright).float().mean():.1%}")
 
 # %% [markdown]
-# By hand, a sum does as well as the trained ViT. So the two losses fit our explanation, but they don't prove it: a ViT
-# may add, too. What they show is that it needs both, depth and positions. Why do the rivals not find even the sum? Our
-# explanation: a unit of the convolutional network sees a window of at most 20 pixels, and the average after it forgets
-# what was where; two layers need a weight for each symbol at each place. What a ViT is told, that any token may look at
-# any other, is true of this task, and of little use for clothes.
+# By hand, a sum does nearly as well as the trained ViT. So the two losses fit our explanation, but they don't prove it:
+# a ViT may add, too. What they show is that it needs both, depth and positions. Why do the rivals not find even the
+# sum? Our explanation: a unit of the convolutional network sees a window of at most 20 pixels, and the average after it
+# forgets what was where; two layers need a weight for each symbol at each place. What a ViT is told, that any token may
+# look at any other, is true of this task, and of little use for clothes.
 #
 # ## 4 Break it: positions
 #
@@ -746,8 +746,8 @@ print(f"on paper: {paper / 1e9:.1f} billion operations")
 #
 # - A Vision Transformer is an encoder on patches, with a class token and learned positions. Its first layer is a
 #   convolution whose kernel is as large as its stride.
-# - Rows and columns are learned, and so is everything else that a convolution is told. That takes pictures; copies of
-#   those at hand help.
+# - Which patches are neighbors is learned, and so is everything else that a convolution is told. That takes pictures;
+#   copies of those at hand help.
 # - A baseline that knows nothing of pictures belongs in every race.
 # - A map of attention is a claim. Black out what it names, and measure.
 # - Attention is cheap in operations where channels are many and tokens few. Count before you compare.

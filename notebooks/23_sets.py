@@ -673,9 +673,9 @@ predicted("em-told", "it is ahead", "With σ known, more starts help: the highes
 
 # %% [markdown]
 # EM that knows the deviation wins, given several starts: they now help instead of hurting, and with a single one it is
-# far behind. (More training helps the network: those of 4.4, with 1,000 steps instead of 700, are level with five
-# starts on other sets, and behind twenty.) So what the network has learned is the **prior**: what sets in general look
-# like. What it saves is the search:
+# far behind. (The networks of 4.4, trained for 1,000 steps instead of 700, score about what EM does with five starts,
+# though on other sets, and less than with twenty.) So what the network has learned is the **prior**: what sets in
+# general look like. What it saves is the search:
 
 # %% tags=["nbval-ignore-output"]
 started = time.perf_counter()
@@ -718,9 +718,10 @@ with torch.no_grad():
     finder(flocks)
 looks = finder[2].mab.weights.mean(dim=1)  # (500, seed, n)
 figures.clusters(
-    flocks[:1].expand(3, -1, -1), {"its ellipse": (found[1][0][:, None], found[2][0][:, None])},
+    flocks[:1].expand(3, -1, -1), {"truth": tuple(part[:1].expand(3, -1, -1) for part in truth[1:]),
+                                   "its ellipse": (found[1][0][:, None], found[2][0][:, None])},
     title="Each seed has taken a heap", names=["seed 1", "seed 2", "seed 3"], weights=looks[0],
-    alt="The first set three times; a point is the larger the more weight a seed gives it. Seed 1: the heap on the "
+    alt="The first set three times, with its true clouds; a point is the larger the more weight a seed gives it. Seed 1: the heap on the "
     "right, with a small ellipse around it. Seed 2: the lone point, and a little of the heap beside it, its ellipse "
     "between them. Seed 3: the middle heap and one point of the right heap, its ellipse wide.",
 )
