@@ -807,8 +807,9 @@ plots.ranges(
 # - **The convolution** is ahead by about two and a half points, and has 2.8 times the parameters and 2.3 times the
 #   operations.
 # - **An added non-local block**: no difference that three seeds could show.
-# - **Told the places**, all pixels gain nineteen points and beat the convolution. Size was not what they lacked; a bag
-#   has no places. The same vectors without any neighbors bring fourteen.
+# - **Told the places**, all pixels gain nineteen points and beat the convolution. (The vectors bring them to the
+#   convolution's size as well. Our explanation is the places: a bag has none.) The same vectors without any neighbors
+#   bring fourteen.
 # - **A linear layer** has a weight for each place and beats all of these in every seed; two layers do as well. Our
 #   explanation: these clothes are centered and upright, so *where* the ink is says most of what there is to know. The
 #   networks above average over all places at their end.

@@ -828,7 +828,7 @@ with torch.no_grad():
 # | | The question | The answer |
 # | --- | --- | --- |
 # | 20 | What if the input is a picture? | pixels are tokens; what is near has to be told: by a window, or by offsets |
-# | 21 | And if it has too many pixels? | patches are tokens; rows and columns are learned, from many pictures |
+# | 21 | And if it has too many pixels? | patches are tokens; which are neighbors is learned, from many pictures |
 # | 22 | What if it is music? | time and voices on a grid; distances, learned and skewed into place, carry the bars |
 # | 23 | What if it has no order? | equivariant layers, and a pool that forgets the order |
 # | 24 | What if it has too many parts? | a few latents that read them all, and queries that ask |

@@ -95,8 +95,8 @@ print(f"the whole play: {taken[last] * (length / last) ** 2:,.0f} s for one toke
 # %% [markdown]
 # ## 2 How costs grow: a primer
 #
-# Here are four things that one can do with a list of $n$ words. We count *steps*, not
-# seconds: a step is one look at one word, or one comparison of two.
+# Here are four things that one can do with a list of $n$ words. We count *steps*, not seconds: a step is one look at
+# one word, or one comparison of two.
 #
 # - **look up** the first word (one step by definition);
 # - **search** for a word that is not there;
@@ -490,8 +490,8 @@ predicted("wall-fused", "four times", "Every pair still meets: 4n²d operations.
 
 # %% [markdown]
 # It is faster by a factor. (Our explanation: the square no longer travels to memory and back. Written out, the last
-# doubling took about ten times as long here: the scores no longer fit into the caches.) But it climbs with a slope of 2
-# all the same, and a factor of four would buy just one doubling. In short: with fused kernels, the *memory* of the
+# doubling took about eight times as long here: the scores no longer fit into the caches.) But it climbs with a slope of
+# 2 all the same, and a factor of four would buy just one doubling. In short: with fused kernels, the *memory* of the
 # scores no longer limits the length of a text, and *time* still does.
 
 # %% [markdown]
