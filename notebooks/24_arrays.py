@@ -315,10 +315,11 @@ predicted("perceiver-digits", "the linear layer", "It is told where each pixel i
 # learn. (Try 1,000 batches for both.) That is the price of generality. In return the Perceiver reads
 # what no linear layer can: any number of rows, of any kind.
 #
-# Without positions it has learned nothing in 300 steps: which gray values a digit is made of says little about which
-# digit it is. Two coordinates say *where*, in principle, but to find a stroke in them a network needs longer
-# training; Fourier features hand it the places ready to compare. (Our explanation. One seed each, one length of
-# training: the gaps between the three readers are wide, that to the linear layer is not.)
+# Without positions it has learned nothing, and in this network it can't: a row is then one number, and the LayerNorm
+# before the look turns any single number into 0. (So this row says nothing about gray values. A reader that sees them
+# all, but not where, can at least count ink.) Two coordinates say *where*, in principle, but to find a stroke in them a
+# network needs longer training; Fourier features hand it the places ready to compare. (Our explanation. One seed each,
+# one length of training: the gaps between the three readers are wide, that to the linear layer is not.)
 #
 # What do its eight latents look at? Their weights in the first look, laid over one digit:
 
@@ -768,15 +769,15 @@ with torch.no_grad():
 #
 # Decide first, then open an answer.
 #
-# **1. A Perceiver reads pictures without position features. Which change of a picture changes its answer?**
+# **1. A Perceiver reads color pictures without position features. Which change of a picture changes its answer?**
 #
 # <details><summary>A. Turning it upside down</summary>
 #
-# The same gray values in other places: the same bag.
+# The same colors in other places: the same bag.
 # </details>
-# <details><summary>B. Making all of its pixels darker</summary>
+# <details><summary>B. Making all of its pixels redder</summary>
 #
-# Right. Gray values are all that it sees.
+# Right. Colors are all that it sees.
 # </details>
 # <details><summary>C. Both</summary>
 #
