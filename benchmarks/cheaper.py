@@ -22,10 +22,9 @@ from compare import Row, in_turns, median, save, table
 
 from txlib import load_pretrained
 from txlib.attention import causal
-from txlib.attention.paged import PagedDecoderCache, PagedStep
+from txlib.attention.paged import MEMORIES, PagedDecoderCache, PagedStep
 from txlib.data import shakespeare, shipped
 from txlib.generation import DraftHead, generate, speculate
-from txlib.generation.serve.engine import MEMORIES
 from txlib.layers import pack_weights
 from txlib.text import load_tokenizer
 
@@ -133,10 +132,11 @@ def main() -> None:
     seconds_of_training = {}
     for seed in range(3):
         drafts[f"head, seed {seed}"], seconds_of_training[seed] = trained_head(model, texts, seed)
-    alone = generate(model, PROMPTS, max_new_tokens=NEW, eos_id=())
+    options: dict[str, Any] = {"max_new_tokens": NEW, "eos_id": ()}
+    alone = generate(model, PROMPTS, **options)
     calls = {}
     for name, draft in drafts.items():
-        found = [speculate(model, draft, prompt, ahead=AHEAD, max_new_tokens=NEW, eos_id=()) for prompt in PROMPTS]
+        found = [speculate(model, draft, prompt, ahead=AHEAD, **options) for prompt in PROMPTS]
         if [each.tokens for each in found] != alone:
             raise SystemExit(f"with {name} as a draft, other tokens come out")
         calls[name] = {
@@ -154,7 +154,6 @@ def main() -> None:
 
         return measure
 
-    options: dict[str, Any] = {"max_new_tokens": NEW, "eos_id": ()}
     ways = {"alone": clock(lambda prompt: generate(model, [prompt], **options))}
     for name in ("pairs", "head, seed 0"):
         draft = drafts[name]

@@ -6,6 +6,7 @@ It takes about three CPU-minutes per seed. `recorded.py` does the work.
 """
 
 import time
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -24,24 +25,17 @@ def settings(names: dict) -> dict:
     stack_of, Loop, Halting = (names[name] for name in ("stack_of", "Loop", "Halting"))
     NoRemainder = names["NoRemainder"]
 
-    class MeanLoop(Loop):
-        def forward(self, x: Tensor) -> Tensor:  # (batch, n, d_model)
-            states = []
-            for t in range(1, self.steps + 1):
-                x = self.block(self.signaled(x, t))
-                states.append(x)
-            return torch.stack(states).mean(dim=0)
+    def mean_of_states(x: Tensor, blocks: Iterable[nn.Module]) -> Tensor:  # (batch, n, d_model)
+        states = [x := block(x) for block in blocks]
+        return torch.stack(states).mean(dim=0)
 
-    class MeanStack(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.blocks = nn.ModuleList(names["Block"](64) for _ in range(6))
+    class MeanLoop(Loop):  # without a clock
+        def forward(self, x: Tensor) -> Tensor:
+            return mean_of_states(x, [self.block] * self.steps)
 
-        def forward(self, x: Tensor) -> Tensor:  # (batch, n, d_model)
-            states = []
-            for block in self.blocks:
-                states.append(x := block(x))
-            return torch.stack(states).mean(dim=0)
+    class MeanStack(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            return mean_of_states(x, self)
 
     def priced(model: nn.Module, price: float) -> Tensor:
         return names["rumor_loss"](model) + price * (model.body.N + model.body.R).mean()
@@ -65,7 +59,7 @@ def settings(names: dict) -> dict:
         "halting, free": halting(0, after=True, clock=False),
         "loop, ten steps": loop(10),
         "mean of six steps": {"make": partial(MeanLoop, 64, 6, clock=False)},
-        "mean of six blocks": {"make": MeanStack},
+        "mean of six blocks": {"make": lambda: MeanStack(*stack_of(6))},
         "no remainder": halting(0.01, after=True, clock=False, account=NoRemainder),
     }
 

@@ -694,7 +694,7 @@ prove_equal(loss, theirs.loss, what="Your loss and its")
 # ### 6.3 OpenAI's weights, in your class
 #
 # OpenAI's file names and arranges the matrices in its own way. We write the random model of section 6.2 in that way,
-# and look at the attention of its first block:
+# look at the attention of its first block, and read everything back into your class:
 
 # %%
 import tempfile
@@ -709,17 +709,14 @@ save_pretrained(library, written)
 for name, weight in load_file(written / "model.safetensors").items():
     if "h.0.attn" in name:
         print(f"{name:34}", tuple(weight.shape))
-
-# %% [markdown]
-# One matrix holds query, key and value, and all are transposed: $128 \times 384$. `load_pretrained` cuts it in three,
-# turns and renames (lesson 17 does that by hand, for a Llama). Then the weights fit into your class:
-
-# %%
 reread = from_library(load_pretrained(written, dtype=torch.float32))
 with torch.no_grad():
     prove_equal(reread(ids), ours, tolerance=1e-4, what="Read back and before")
 
 # %% [markdown]
+# One matrix holds query, key and value, and all are transposed: $128 \times 384$. `load_pretrained` cuts it in three,
+# turns and renames (lesson 17 does that by hand, for a Llama). Then the weights fit into your class.
+#
 # OpenAI's own weights are such a file. If you are online, download it once (`hf download openai-community/gpt2
 # config.json model.safetensors tokenizer.json`, 548 MB), and run the next cell again.
 

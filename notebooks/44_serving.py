@@ -403,7 +403,7 @@ def attend(layer, x, cache, spans, apart=True):  # cache (2, kv_heads, slot, d_k
 # A step in which a text reads a prompt of six tokens while two others write one token each:
 
 # %% jupyter={"source_hidden": true}
-figures.one_row(
+figures.step_mask(
     {"A": (0, 6), "B": (4, 1), "C": (7, 1)}, title="All tokens in one row; each text attends to its own slots",
 )
 

@@ -61,7 +61,7 @@ from txcourse.figures.positions import beyond, dials, entrances, picking, reader
 from txcourse.figures.recurrent import four_readers, gradients_back, reach, recurrent_translator
 from txcourse.figures.rewards import pushed_answers
 from txcourse.figures.scale import cuts, isoflops, magnitudes, memory, ring, shards, split_network, timetable
-from txcourse.figures.serving import batches, block_tables, one_row, pages, tradeoff
+from txcourse.figures.serving import batches, block_tables, pages, step_mask, tradeoff
 from txcourse.figures.sets import clusters
 from txcourse.figures.sparse import big_bird, by_distance, causal_forms, circle, cone, longformer
 from txcourse.figures.state import Touch, chunks, state_steps
@@ -150,7 +150,6 @@ __all__ = [
     "neighbor_head",
     "next_token",
     "nucleus",
-    "one_row",
     "one_stream",
     "overlap",
     "padding_sides",
@@ -191,6 +190,7 @@ __all__ = [
     "specialties",
     "split_network",
     "state_steps",
+    "step_mask",
     "task_heads",
     "three_masks",
     "tiles",

@@ -95,7 +95,7 @@ def forgotten(ways: Mapping[str, Sequence[tuple[float, float]]], *, title: str) 
     """What each way to fine-tune costs against what it brings: a mark for each seed, a color for each way.
 
     Args:
-        ways: name → for each seed, the loss on the base's text, and the share of requests obeyed. LoRA's marks are
+        ways: name → for each seed, the loss on the base's text, and the fraction of requests obeyed. LoRA's marks are
             triangles, the base's squares.
         title: what to see.
     """
@@ -104,9 +104,9 @@ def forgotten(ways: Mapping[str, Sequence[tuple[float, float]]], *, title: str) 
         figure, (axes,) = panels(width=7.6, height=3.6)
         axes.axhline(50, color=GRAY, linestyle=":", linewidth=1.2)
         for (name, runs), color in zip(ways.items(), [GRAY, *PALETTE], strict=False):
-            losses, shares = zip(*runs, strict=True)
+            losses, fractions = zip(*runs, strict=True)
             mark = "s" if name == "base" else "^" if name.startswith("LoRA") else "o"
-            obeyed = [100 * share for share in shares]
+            obeyed = [100 * fraction for fraction in fractions]
             axes.plot(losses, obeyed, mark, label=name, color=ink(color, 3), markersize=8, alpha=0.85)
             said.append(f"{name}: loss {min(losses):.2f} to {max(losses):.2f}, {min(obeyed):.0f} to {max(obeyed):.0f}%")
         axes.annotate("chance", (1, 50), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=GRAY)

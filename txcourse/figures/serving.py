@@ -46,7 +46,7 @@ def batches(ways: Mapping[str, Sequence[Piece]], *, title: str, names: Sequence[
     return Picture(figure, f"Rows of a batch against steps, a bar for each of {len(pieces)} texts. {'; '.join(said)}.")
 
 
-def one_row(texts: Mapping[str, tuple[int, int]], *, title: str) -> Picture:
+def step_mask(texts: Mapping[str, tuple[int, int]], *, title: str) -> Picture:
     """A step's new tokens of all texts against the slots that each may attend to: blocks, each of them causal.
 
     Args:

@@ -97,6 +97,9 @@ class Int8Memory(Memory):
         return gather(self.content, index) * gather(self.step, index)
 
 
+MEMORIES: dict[str, type[Memory]] = {"auto": Memory, "int8": Int8Memory}
+
+
 class PagedCache:
     """The keys and values of one layer, in blocks.
 

@@ -14,7 +14,7 @@ def test_batches_say_how_much_is_idle():
 
 
 def test_a_token_attends_to_its_own_texts_slots_up_to_its_own():
-    picture = figures.one_row({"A": (0, 2), "B": (1, 1)}, title="A title")
+    picture = figures.step_mask({"A": (0, 2), "B": (1, 1)}, title="A title")
     (axes,) = picture.axes
     pale = axes.patches[1].get_facecolor()  # A's first token must not see A's second
     seen = [cell.get_facecolor() != pale for cell in axes.patches]

@@ -62,7 +62,7 @@ def test_its_loss_is_that_of_a_loop_and_reaches_only_the_head():
                 p = model.logits(states[text, place + step]).softmax(-1)
                 total, count = total - (p @ model.logits(state).log_softmax(-1)).item(), count + 1
     loss = head.loss(ids, ahead=3)
-    assert_close(float(loss), total / count, atol=1e-5, rtol=1e-5)
+    assert_close(loss.item(), total / count, atol=1e-5, rtol=1e-5)
     loss.backward()
     assert all(weight.grad is not None for weight in head.parameters())
     assert all(weight.grad is None for weight in model.parameters())

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from txlib.attention import causal
-from txlib.attention.paged import Int8Memory, Memory, PagedDecoderCache, PagedStep
+from txlib.attention.paged import MEMORIES, PagedDecoderCache, PagedStep
 from txlib.generation.config import GenerationConfig
 from txlib.generation.prompts import check_lists, end_tokens, without_end
 from txlib.generation.sampling import check_at_least
@@ -21,7 +21,6 @@ from txlib.generation.serve.check import check_servable
 from txlib.generation.speculative import count
 
 CAUSAL = causal()
-MEMORIES: dict[str, type[Memory]] = {"auto": Memory, "int8": Int8Memory}
 
 
 class QueueFull(ValueError):
