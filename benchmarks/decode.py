@@ -4,7 +4,7 @@
 
 Both have the same random weights, loaded from the same folder, and continue the same 16 tokens greedily, each with
 its cache; in float32 they must write the same text. Ours runs in float32, and after `pack_weights` with each weight in
-16 and in 8 bits. Each token reads all weights, so memory bandwidth is the limit: it is measured too.
+16, 8 and 4 bits. Each token reads all weights, so memory bandwidth is the limit: it is measured too.
 """
 
 import argparse
@@ -25,8 +25,8 @@ from txlib.generation import generate
 from txlib.layers import pack_weights
 
 PROMPT = 16
-LIMITS = {"fp32": None, "fp16": 2.2, "int8": 4.4}  # tokens a second, as multiples of the peer's
-BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
+LIMITS = {"fp32": None, "fp16": 2.2, "int8": 4.4, "int4": None}  # tokens a second, as multiples of the peer's
+BYTES = {"fp32": 4, "fp16": 2, "int8": 1, "int4": 0.625}  # of a weight; in 4 bits with its group's numbers
 
 
 def peer_model() -> nn.Module:
@@ -61,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         ours = {kind: load_pretrained(folder) for kind in BYTES}
-    for kind in ("fp16", "int8"):
+    for kind in ("fp16", "int8", "int4"):
         pack_weights(ours[kind], kind)
     weights = sum(weight.numel() for weight in ours["fp32"].parameters())
 

@@ -515,7 +515,7 @@ figures.fewer_bits(
 # With one scale for all, four bits hurt, and three break it; with one per row, even three only hurt. Is it faster? Not
 # by itself: if you first unpack the bytes to floats, you write and read *more* than before. A special **kernel** has to
 # multiply the bytes as it reads them. With one that also rounds each layer's *input* (*dynamic* quantization), GPT-2
-# small wrote 76 tokens per second on two cores instead of 20 (`benchmarks/decode.py`).
+# small wrote 74 tokens per second on one thread instead of 26 (`benchmarks/decode.py`).
 
 # %% [markdown]
 # ## 7 Speculative decoding

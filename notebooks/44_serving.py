@@ -784,9 +784,9 @@ print(f"{'the same in steps, static':40}{few:11.1f}{many:13.1f}")
 #
 # ### 7.3 Fewer bytes, fewer calls
 #
-# All of lesson 13 still applies. Weights in fewer bits are read faster, and a cache in fewer bits has more slots in the
-# same memory: `Engine(model, kv_cache_dtype="int8")`. What does that cost this lesson's model, on a play that it has
-# not seen? `benchmarks/cheaper.py` recorded it:
+# All of lesson 13 still applies. Weights in fewer bits take less to read, and a cache in fewer bits has more slots in
+# the same memory: `Engine(model, kv_cache_dtype="int8")`. What does that cost this lesson's model, on a play that it
+# has not seen? `benchmarks/cheaper.py` recorded it:
 
 # %% jupyter={"source_hidden": true}
 recorded = json.loads((results / "cheaper.json").read_text())

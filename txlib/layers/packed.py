@@ -87,7 +87,7 @@ class PackedLinear(nn.Module):
     steps of one size per row, and the layer's input, on the fly, to 128 steps between its minimum and maximum (dynamic
     quantization), so the output for one row of a batch depends slightly on the others. "int4" cuts each row into groups
     of 32 weights, rounds each group to 16 steps between its minimum and maximum, and computes in bfloat16: five bits a
-    weight with the groups' numbers. It is the smallest, and in torch's kernel slower than int8.
+    weight with the groups' numbers.
 
     Args:
         weight, bias: of the layer that this one replaces.
