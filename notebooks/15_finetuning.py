@@ -120,7 +120,7 @@ for word, texts in progress([*senses.items()], "reading"):
 expect("BERT, two labels per meaning", mean(right["BERT's last layer", 2]), 0.9, 0.99)
 
 # %% [markdown]
-# The figure has the means of all four:
+# The figure shows the means for all four:
 
 # %% jupyter={"source_hidden": true}
 curves = {name: [mean(right[name, count]) for count in COUNTS] for name in views("left", "left")}
@@ -164,7 +164,7 @@ figures.task_heads()
 #
 # ### 2.2 Real data for each
 #
-# The labels are those of reviews, the pairs are verses: does the second say what the first says? In half of the pairs
+# The texts to label are reviews. The pairs are verses: does the second say what the first says? In half of the pairs
 # the second is a *neighbor* of the right one instead. Spans and tags come from Shakespeare, by a rule: *who says this
 # line?*, and which words are names of the play's own characters? Choices follow SWAG (Zellers et al. 2018), which the
 # paper uses: the beginning of a verse, its own ending, and those of three verses nearby. Here are a question, a tagged
@@ -283,9 +283,9 @@ class Head(nn.Module):
 # %% [markdown]
 # All losses are cross-entropies, over labels, tags or choices. For a span the *positions* are the classes: one softmax
 # over all tokens for the start, one for the end. If three tokens have the start scores 2, 1 and 0, and the answer
-# starts at the first, softmax gives (0.67, 0.24, 0.09), and the start's loss is −log 0.67 = 0.40. `F.cross_entropy`
-# wants the classes in axis 1. The labels of (batch, labels) and the positions of (batch, n, 2) are there already; tags
-# and choices have to be moved:
+# starts at the first, softmax gives (0.665, 0.245, 0.090), and the start's loss is −log 0.665 = 0.41. `F.cross_entropy`
+# wants the classes in axis 1. In logits of (batch, labels) and (batch, n, 2) they are there already; those of tags and
+# choices have to be moved:
 
 
 # %% tags=["recorded"]
@@ -304,8 +304,8 @@ def targets(drawn):  # of rows
 
 
 # %% [markdown]
-# A task has examples, a loss, a head (how many outputs, and whether it reads `pooled`), and a training (how many steps,
-# and how many examples in each). An example is a list of rows: four for a choice, one for the others.
+# A task has examples, a loss, a head (how many outputs, and whether it reads `pooled`), and a schedule (how many
+# steps, and how many examples in each). An example is a list of rows: four for a choice, one for the others.
 
 # %% tags=["recorded"]
 Task = namedtuple("Task", "examples loss_of outputs pooled steps batch")
@@ -323,8 +323,8 @@ TASKS = {
 }
 
 # %% [markdown]
-# A new head can only guess, so its loss should be about $\log 2 = 0.7$ with two labels, $\log 4 = 1.4$ with four
-# choices, and $\log 186 = 5.2$ with 186 positions:
+# A new head can only guess. If it guesses evenly, its loss is about $\log 2 = 0.7$ with two labels, $\log 4 = 1.4$ with
+# four choices, and $\log 186 = 5.2$ with 186 positions:
 
 # %% tags=["nbval-ignore-output"]
 for name, task in TASKS.items():
@@ -335,6 +335,8 @@ for name, task in TASKS.items():
           f"loss {task.loss_of(logits, targets(drawn)):.1f}")
 
 # %% [markdown]
+# (Random weights may lean to one side. The tags' head leans to *name*, and pays for it: nearly all words are none.)
+#
 # `txlib.models` has these heads: `BertForSequenceClassification`, `…TokenClassification`, `…QuestionAnswering` and
 # `…MultipleChoice`, which differ in their `score`. Same weights, same numbers?
 
@@ -660,7 +662,8 @@ for name, right in recorded["untrained"].items():
 # al. 2016), 100,000 questions whose answer is a span in Wikipedia, **CoNLL-2003** for tags of names, and **SWAG** for
 # multiple choice, where BERT-base gets 81.6% on the development set, a network on ELMo's features 59.1%, and GPT-1
 # 78.0% on the test set (Table 4). BERT was fine-tuned for each of them, with heads like yours. BERT-base's largest gain
-# over GPT-1 is on the smallest task: 10.4 points on RTE. (Other data sets ask for humor or sarcasm.)
+# over GPT-1 is on the smallest task: 10.4 points on RTE. (Other data sets ask whether a text is a joke, or
+# sarcastic.)
 #
 # **Beyond English**: *XLM-R* (Conneau et al. 2019) is RoBERTa on 100 languages at once. Fine-tuned on English examples
 # only, it does the task in the others as well: on XNLI, which is MNLI in 15 languages, 80.9% on average.
@@ -784,11 +787,11 @@ for kind, (small, offset) in recorded["small BERT"]["grammar"].items():
 # ### 6.3 What is *it*?
 #
 # *The animal didn't cross the street because it was too tired.* What was too tired? And if the end is *too wide*? In a
-# famous picture one head of a translator looks from *it* to *animal*, and with *wide* to *street*. One picture is one
-# head. So `data/few_labels.py` asked all heads, on eight such pairs of sentences: *the box does not fit into the bag
-# because it is too big* (or *small*), *the fish ate the bread because it was hungry* (or *sweet*) … A head that knows
-# what *it* is gives more weight to the first noun in the first sentence, and to the second noun in its twin. How many
-# heads do, and how many do the opposite, of all heads in all eight pairs?
+# famous picture one head of a translation model looks from *it* to *animal*, and with *wide* to *street*. One picture
+# is one head. So `data/few_labels.py` asked all heads, on eight such pairs of sentences: *the box does not fit into the
+# bag because it is too big* (or *small*), *the fish ate the bread because it was hungry* (or *sweet*) … A head that
+# knows what *it* is gives more weight to the first noun in the first sentence, and to the second noun in its twin. How
+# many heads do, and how many do the opposite, of all heads in all eight pairs?
 
 # %%
 for model in ("small BERT", "MiniLM"):
@@ -803,7 +806,7 @@ for model in ("small BERT", "MiniLM"):
 # %% [markdown]
 # ## 7 Three architectures side by side
 #
-# You have now built all three. They are made of the same blocks, and differ in who may read whom:
+# You have now built all three. They are made of the same blocks, and differ in which tokens may read which:
 
 # %% jupyter={"source_hidden": true}
 figures.architectures()

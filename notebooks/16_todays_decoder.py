@@ -228,7 +228,8 @@ def train(settings, seed=0, steps=240, rate=6e-3):
 
 
 # %% [markdown]
-# Each training makes a row of this lesson's table. We measure processor time, so that other programs do not count.
+# Each training makes a row of this lesson's table. We measure processor time, so that other programs do not
+# count. (Ignore the first row's: torch is still warming up.)
 
 # %% tags=["nbval-ignore-output"]
 table, models = {}, {}
@@ -301,7 +302,7 @@ prove_equal(RMSNorm(64, 1e-6)(x), theirs, what="Ours and torch's")
 
 # %% [markdown]
 # An entry of 300 is nothing special in the residual stream of a large model. Its square, 90,000, is infinity in half
-# precision, and everything divided by infinity is 0. No error, no NaN; the word is simply gone.
+# precision, and everything divided by infinity is 0. No error, no NaN; the token is simply gone.
 #
 # Swap it in:
 
@@ -318,9 +319,9 @@ row("RMS norm", with_rms)
 # Each matrix of a block still has a bias. PaLM (Chowdhery et al. 2022, section 2) and Llama leave them all
 # out; PaLM's authors report that large models then train more steadily. Ours are too small to check that.
 #
-# *Why little should get lost:* the bias of a sub-layer's last matrix adds the same vector to every token, which the
+# *Why little should be lost:* the bias of a sub-layer's last matrix adds the same vector to every token, which the
 # embeddings could hold as well. A key's bias changes all scores of a query by the same amount, and the softmax does not
-# notice.
+# notice. (That is so with learned positions; the rotary ones of section 5 turn the bias as well.)
 
 # %% tags=["nbval-ignore-output"]
 no_biases = swap(with_rms, bias=False)
@@ -712,7 +713,7 @@ for name in ("2 KV heads", "2 KV, × 10", "QK-norm, × 10"):
     print(f"{name:14}", *(f"{score:7.1f}" for score in largest_scores(models[name])))
 
 # %% [markdown]
-# At the usual rate the scores stay below a few dozen. At ten times the rate the plain model's reach the hundreds or a
+# At the usual rate the scores stay below 30. At ten times the rate the plain model's reach the hundreds or a
 # thousand, and QK-norm keeps them small. That is what it is for: when a training run costs millions, you cannot try ten
 # learning rates.
 #
@@ -724,7 +725,7 @@ for name in ("2 KV heads", "2 KV, × 10", "QK-norm, × 10"):
 # | --- | --- | --- |
 # | soft-capping | Gemma 2 | a score $s$ becomes $50 \tanh(s / 50)$: 5 becomes 4.98, 100 becomes 48 (the logits likewise, at 30) |
 # | sink | gpt-oss | one learned number per head joins the softmax, and is then thrown away |
-# | output gate | Qwen3-Next | what attention brings is multiplied, entry by entry, by $\sigma(W x)$ |
+# | output gate | Qwen3-Next | attention's output is multiplied, entry by entry, by $\sigma(W x)$ |
 # | norms before and after | Gemma 2 and 3 | what a sub-layer adds is normed, as well as what it reads |
 # | norms after only | OLMo 2 | only what it adds is normed; the stream itself stays bare |
 # | partial rotary | GPT-NeoX, Qwen3-Next | a quarter of each head is turned |
@@ -774,7 +775,8 @@ display(plots.ranges(
 predicted("newer", "none of them")
 
 # %% [markdown]
-# One swap lowers the loss, rotary. Rotating only a quarter of each head loses most of that gain, rotating nothing all
+# One swap lowers the loss by more than noise: rotary. (RMS norm is lower with each seed, but only by 0.01 on average.)
+# Rotating only a quarter of each head loses most of that gain, rotating nothing all
 # of it. "Norms after only" learns more slowly in our 240 steps, and a separate output matrix is one more thing to
 # learn. All else changes the mean by at most 0.02, a third of what two seeds differed by.
 #
@@ -793,10 +795,10 @@ plots.bars(
 # damage came from scores that had grown too large. ("Norms after only" and "no positions" also lose less, from a worse
 # start.)
 #
-# So in our runs no entry of a newer config lowers the loss on the first day. Other reasons are given for them. We
+# So in our runs no entry of a newer config lowers the loss. Other reasons are given for them. We
 # have measured only the first, and it shows clearly only for QK-norm and capping:
 #
-# - **stability**: QK-norm, capping, the two places of the norms, the output gate;
+# - **stability**: QK-norm, capping, where the norms are placed, the output gate;
 # - letting a head **look at nothing**: sinks and the output gate;
 # - **longer texts**: partial rotary, NoPE;
 # - **more room**, where the model is large: untied. In GPT-2 small the matrix is 31% of all parameters, in Llama 7B

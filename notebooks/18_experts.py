@@ -449,7 +449,7 @@ runs = {"unbalanced": train(switch, what="8 experts, unbalanced")}
 show_work(runs["unbalanced"])
 
 # %% [markdown]
-# Its busiest expert over the whole training, with three seeds, is in the record of `data/experts.py`:
+# The record of `data/experts.py` has its busiest expert over the whole training, with three seeds:
 
 # %% jupyter={"source_hidden": true}
 def busiest(name, block):  # a line for each seed
@@ -553,7 +553,8 @@ busiest_share = runs["balanced"].blocks[0].network.shares().max().item()
 expect("The busiest of block 1, balanced", busiest_share, 0.12, 0.3)
 
 # %% [markdown]
-# Now all eight work. The test loss hardly changes: in 300 steps a few experts learn about as much as eight.
+# At the end all eight work. (They do not from the start: in the record the busiest one still peaks at 51 to 92%, and
+# then falls to 14 to 19%.) The test loss hardly changes: in 300 steps a few experts learn about as much as eight.
 
 # %% [markdown]
 # ### 4.3 Capacity: what if all want the same expert?
@@ -585,7 +586,8 @@ room = within_capacity(asked, experts=3, factor=1.0)  # (tokens, 1)
 print("served:", room[:, 0].tolist())
 
 # %% [markdown]
-# Here it is drawn. A dashed line with a cross asks an expert that is full, and a dash on the right gets nothing:
+# Here it is drawn. A dashed line with a cross is a request to an expert that is full, and a dash on the right means
+# that the token gets nothing:
 
 # %% jupyter={"source_hidden": true}
 words = "the orcs have attacked the humans".split()
@@ -700,8 +702,8 @@ figures.specialties(
     title="Kinds of characters have their experts; languages hardly do")
 
 # %% [markdown]
-# Look along the rows: no language sends most of its tokens to one expert. So no expert is *the* German one; some lean:
-# expert 0 of block 1 gets about a quarter of the French characters, and half that fraction of the others.
+# Look along the rows: no language sends most of its tokens to one expert. So no expert is *the* German one, though some
+# lean: expert 0 of block 1 gets about a quarter of the French characters, and half that fraction of the others.
 #
 # Large models show the same. Jiang et al. (2024, section 5) looked for experts on a subject (biology, philosophy …) in
 # Mixtral, and found next to none; what they saw was syntax, such as the indentation of code. An *expert* is a piece of
@@ -785,11 +787,11 @@ plots.ranges(
     xlabel="test loss below that of dense, 64 with the same seed (nats)", alt="A dot and a range of three seeds for each model. " + "; ".join(f"{name}: {min(gain):+.3f} to {max(gain):+.3f}" for name, gain in gains.items()))
 
 # %% [markdown]
-# At the operations of the small dense network, the mixtures of section 4.2 gain nothing here: they are ahead in some
-# seeds, behind in others. The one that never collapsed gains 0.02 to 0.04, in each seed, but its router needs the whole
-# batch (section 4.1). The wide one gains 0.04 to 0.08, at eight times the operations. Our explanation for so little:
-# text is not a list of facts. What 300 steps can learn of it, such as common letters and short words, is needed by all
-# tokens, and each expert has seen only an eighth (or a quarter) of them.
+# At the operations of the small dense network, the two mixtures with a balance loss gain nothing here: they are ahead
+# in some seeds, behind in others. The one that never collapsed gains 0.02 to 0.04, in each seed, but its router needs
+# the whole batch (section 4.1). The wide one gains 0.04 to 0.08, at eight times the operations. Our explanation for so
+# little: text is not a list of facts. What 300 steps can learn of it, such as common letters and short words, is needed
+# by all tokens, and each expert has seen only an eighth (or a quarter) of them.
 #
 # That is what a minute on a laptop can show. The large gains were measured in large trainings: Fedus et al. (2021,
 # section 3) report the loss of their dense T5-Base reached up to seven times as fast, on the same machines.
@@ -880,8 +882,9 @@ for _ in range(250):
 figures.loads(torch.stack(history), title="Biases alone level the work")
 
 # %% [markdown]
-# By step 200 each expert has about an eighth. Then the lines jump up and down. Our explanation: each push has the same
-# size, and many tokens look nearly alike to this router (every *e*, every space), so it moves many at once.
+# By step 170 each expert has about an eighth. From then on the lines jump up and down, between 10 and 17%. Our
+# explanation: each push has the same size, and many tokens look nearly alike to this router (every *e*, every space),
+# so it moves many at once.
 #
 # DeepSeek-V3 has 256 routed experts and a shared one in each of its 61 blocks but the first three. Each token uses
 # eight of them and the shared one: 37 of 671 billion parameters. (Its router takes a sigmoid of each score instead of
@@ -905,7 +908,7 @@ figures.loads(torch.stack(history), title="Biases alone level the work")
 # </details>
 # <details><summary>C. They halve: each expert gets half the tokens</summary>
 #
-# Each *expert* works half as much, each token as much as before.
+# Each *expert* does half the work; a token costs as much as before.
 # </details>
 #
 # **2. Why does Switch multiply the expert's output by $p$?**

@@ -64,9 +64,9 @@ for n in (1024, 8192, len(play)):
 # %% [markdown]
 # ## 2 What does attention wait for?
 #
-# A processor does two things: it computes, and it moves numbers between itself and memory. Each has a top speed. Find
-# out yours: a large product of matrices for the one, a copy of a large tensor for the other. (A multiplication and an
-# addition count as two operations.)
+# A processor does two things: it computes, and it moves numbers between itself and memory. Each has a top speed.
+# Measure yours: a large product of matrices for the one, a copy of a large tensor for the other. (A multiplication and
+# an addition count as two operations.)
 
 
 # %%
@@ -432,7 +432,7 @@ print(f"q, k and v {3 * q.nbytes / 1e6:.1f} MB, "
 
 # %% [markdown]
 # The 4.2 MB on top of $q$, $k$ and $v$ are $P$. FlashAttention does not keep it. It computes every tile of scores
-# *again* in the backward pass. More operations, fewer journeys: you know by now which of the two is cheaper. From $L$,
+# *again* in the backward pass: more operations, fewer journeys, and you know by now which of the two counts. From $L$,
 # a tile's weights come in one step, without a second walk: $P = e^{S - L}$.
 #
 # The rest is the chain rule. Write $dX$ for the gradient of the loss with respect to $X$, and let $dO$ be the one that
@@ -554,9 +554,9 @@ predicted("flash-order", "best key last")
 # ## 7 A kernel of your own
 #
 # Our tiles save memory, but they are Python: each small product is a separate call, and its result goes out to memory
-# and comes back. To keep a tile *in* fast memory, the whole walk has to be one program for the GPU, a **kernel**. They
-# used to be written in C++. Triton (Tillet et al. 2019) lets you write them in a part of Python: you write what
-# **one program does with one tile** of queries, and as many programs as there are such tiles run side by side.
+# and comes back. To keep a tile *in* fast memory, the whole walk has to be one program for the GPU, a **kernel**.
+# Kernels used to be written in C++. Triton (Tillet et al. 2019) lets you write them in a subset of Python: you write
+# what **one program does with one tile** of queries, and as many programs as there are such tiles run side by side.
 #
 # ### 7.1 Memory is one line
 #
@@ -777,8 +777,9 @@ for n in (256, 1024, 3072):
 
 # %% [markdown]
 # Tiles of 64 lose to the definition, although they skip what the mask hides. Python calls each small product by itself,
-# and every call costs time: tiles of 256 need a fifteenth of the calls at 3,072 tokens, make slightly *more* scores,
-# and are far ahead of the definition. The kernel in C++ shows what the idea is worth once Python is gone.
+# and every call costs time: at 3,072 tokens, tiles of 256 need a fifteenth of the calls, make slightly *more* scores,
+# and are far ahead of the definition. (At 1,024 there is little to gain yet.) The kernel in C++ shows what the idea is
+# worth once Python is gone.
 #
 # And on a GPU? For GPT-2 medium's attention, Dao et al. (2022, figure 2) count 75 billion operations where the
 # definition has 67, 4.4 GB of traffic where it has 40, and 7 ms where it takes 42. Ours was measured on the GPU that is
@@ -804,7 +805,7 @@ for mask, lengths in gpu["TFLOP/s"].items():
 #
 # ### 7.7 One, two, three
 #
-# **FlashAttention** (2022) is tiles, online softmax and recomputation, in one kernel. It is what you have built with
+# **FlashAttention** (2022) is tiles, online softmax and recomputation, in one kernel. It is what you have built, with
 # the loops swapped: keys outside, queries inside. So the unfinished outputs travel as well, once per tile of keys.
 # Training GPT-2 became about 3 times as fast as with Hugging Face's implementation of the time, and sequences of 16,000
 # tokens and more became possible.
@@ -884,7 +885,7 @@ for mask, lengths in gpu["TFLOP/s"].items():
 # </details>
 # <details><summary>B. The type: 32 bits are too few</summary>
 #
-# With the maximum subtracted, exponents are at most 0, wherever the large scores stand.
+# With the maximum subtracted, exponents are at most 0, wherever the large scores are.
 # </details>
 # <details><summary>C. The tile size</summary>
 #
@@ -912,7 +913,7 @@ for mask, lengths in gpu["TFLOP/s"].items():
 # - Operations per byte decide whether a computation waits for arithmetic or for memory. Softmax and mask wait for
 #   memory; on a GPU, all of attention does.
 # - A running maximum and a running sum make a softmax over numbers that pass by: when the maximum changes, all that was
-#   summed up is wrong by one factor. Values are summed up in the same way.
+#   summed up is wrong by the same factor. Values are summed up in the same way.
 # - In tiles, no $n \times n$ tensor ever exists. One number per query, $L$, is kept.
 # - The backward pass computes the scores again, and replaces the row sum of the softmax's gradient by $D =
 #   \text{rowsum}(dO \circ O)$: 7 products instead of 6, and far less traffic.

@@ -242,9 +242,9 @@ prove_equal(counts[0], counts[1], what="Your bytes and the library's")
 show_source(saved_bytes)
 
 # %% [markdown]
-# Now you can plan a large one: GPT-2 xl has $N$ = 1.56 billion, $d$ = 1,600, $L$ = 48. A batch of 16 texts of 1,024
-# tokens, and mind $V$ = 50,257. `width` is the bytes of a number, `kept` how many
-# numbers all blocks together keep per token.
+# Now you can plan a large one: GPT-2 xl has $N$ = 1.56 billion, $d$ = 1,600, $L$ = 48. Take a batch of 16 texts of
+# 1,024 tokens, and mind $V$ = 50,257. `width` is the bytes of a number, `kept` how many numbers all blocks together
+# keep per token.
 
 
 # %%
@@ -297,8 +297,8 @@ for dtype in (torch.float16, torch.bfloat16):
           f"0.0001² = {e * e:.1e}")
 
 # %% [markdown]
-# **float16** is fine but narrow: nothing below $2^{-24} \approx 6 \cdot 10^{-8}$, nothing above 65,504. **bfloat16** is
-# coarse but as wide as float32.
+# **float16** is fine-grained but narrow: nothing below $2^{-24} \approx 6 \cdot 10^{-8}$, nothing above 65,504.
+# **bfloat16** is coarse but as wide as float32.
 #
 # ### 3.2 How a GPU computes in 16 bits
 #
@@ -623,7 +623,7 @@ kinds = {"keep all": lambda block, x: block(x), "yours": Again.apply,
          "torch's": lambda block, x: checkpoint(block, x, use_reentrant=False)}
 
 # %% [markdown]
-# Each way, watched:
+# Each of the three, watched:
 
 # %%
 found, watches = {}, {}
@@ -672,7 +672,7 @@ show_plans(ways, "Four parts, or checkpointing: what belongs to the weights rema
 # %% [markdown]
 # ## 6 Fewer journeys: compile
 #
-# It fits; now it should be fast. Lesson 34: an operation that does little with each number waits for
+# It fits; now it should be fast. Lesson 34 showed that an operation that does little with each number waits for
 # memory, not for arithmetic. The GELU of GPT-2 is written with nine such operations, and each reads and writes
 # everything. `torch.compile` looks at the whole function first. What it sees can be printed, by giving it a compiler of
 # our own that compiles nothing:
@@ -745,8 +745,8 @@ print(f"of the GPU's peak: {speed / recording['peak']:.0%}")
 # %% [markdown]
 # ## 7 Stop, and continue
 #
-# One day the machine stops in the middle of a run. A **checkpoint** (another
-# thing with the same name) is a file from which a run continues. What has to be in it? Weights, surely. Train 20 steps,
+# One day the machine stops in the middle of a run. A **checkpoint** (the same word for another thing) is a file from
+# which a run continues. What has to be in it? Weights, surely. Train 20 steps,
 # save, train 20 more. Then go back, restore all but one thing, and train the 20 steps again:
 
 

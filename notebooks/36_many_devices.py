@@ -18,7 +18,7 @@
 # Lesson 35 counted what a run holds: 16 bytes per parameter, and activations on top. To
 # train Llama 7B takes 108 GB before the first token, and no GPU of 80 GB holds that. GPT-3 took $3.15 \cdot 10^{23}$
 # operations. A GPU that does $4 \cdot 10^{14}$ per second would need 25 years. So the work is split over many devices,
-# and now something has to travel between them. There are five ways to cut:
+# and now something has to travel between them. There are five ways to cut.
 
 # %%
 import copy
@@ -684,7 +684,7 @@ def pipelined(rank, stages, x, micro):
 
 
 # %% [markdown]
-# How a piece is timed and received, and backward:
+# How a piece is timed and received, and the backward pass:
 
 
 # %%
@@ -728,7 +728,7 @@ alone = torch.cat([weight.grad.flatten() for weight in network.parameters()])
 network.zero_grad()
 
 # %% [markdown]
-# Each piece with the least of its times in five runs:
+# Each piece counts with the shortest of its times in five runs:
 
 # %% tags=["nbval-ignore-output"]
 measured, took = {}, {}
@@ -758,12 +758,13 @@ figures.timetable(
 )
 
 # %% [markdown]
-# (Backward takes hardly longer than forward in this run. The formula does not mind, as long as all stages are alike.)
+# (In this run, backward takes much less than twice as long as forward. The formula does not mind, as long as all stages
+# are alike.)
 # More micro-batches mean less waiting, but small pieces cost more: in 32 of them a stage computes for longer than it
-# does for the whole batch, so the step falls short of the formula. And all their activations wait for the backward
+# does for the whole batch, so the step takes longer than on paper. And all their activations wait for the backward
 # pass. If each goes back as soon as it can (**1F1B**, one forward, one backward), a stage holds those of at most $p$
 # micro-batches instead of $m$, with the same bubble (the schedule with a flush, Narayanan et al. 2021, section 2; that
-# of 2019 has no bubble, and computes some gradients with older weights).
+# of *PipeDream*, 2019, has no bubble, and computes some gradients with older weights).
 
 # %% [markdown]
 # ## 7 Which one when: traffic in seconds
@@ -917,7 +918,7 @@ plots.lines(
 #   $(p-1)/(m+p-1)$ of the time. All give the gradients of one process.
 # - Gradients travel once per step and overlap with the computing. Activations travel with each token, and everyone
 #   waits.
-# - Divide bytes by the link's speed, and compare with the computing: that says which one when.
+# - Divide bytes by the link's speed, and compare with the computing: that tells you which one to use when.
 #
 # **Read** Rajbhandari et al. 2020, *ZeRO*, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), sections 3 and 5.
 # Shoeybi et al. 2019, *Megatron-LM*, [arXiv:1909.08053](https://arxiv.org/abs/1909.08053), section 3. Narayanan et al.

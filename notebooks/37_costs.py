@@ -191,8 +191,8 @@ for name, operations in runs.items():
 # million letters, $N = 100{,}000$ reads 100,000.
 #
 # Seven GPTs, from 4 thousand to 800 thousand parameters, and four budgets. Each model gets as many steps as the budget
-# pays for, and *its learning rate falls to zero by the end of just these steps*. The loss is that of a play which none
-# of them has read.
+# pays for, and *its learning rate falls to zero by the end of just these steps*. The loss is measured on a play that
+# none of them has read.
 
 # %% tags=["recorded"]
 from txlib.data import shakespeare
@@ -291,8 +291,8 @@ predicted("same-budget", "the smaller one: it has read more", "At nine times the
 
 # %% [markdown]
 # All other runs, three seeds each, were done beforehand (`python data/ladder.py 0 1 2` does them again, in about a
-# quarter of an hour on one core). Can the table be believed? Two of its entries are those two. Of two rates, the one
-# with the better mean counts:
+# quarter of an hour on one core). Can the table be believed? Two of its entries are the runs that you have just
+# made. Where two rates were tried, the one with the better mean counts:
 
 # %% tags=["nbval-ignore-output"]
 def best_rate(by_rate):  # rate → seed → loss
@@ -533,7 +533,8 @@ print(f"parabolas through the formula's own losses: a = {a:.2f}")
 #
 # A fit that passes through its points proves little. The real test is to predict what was *not* fitted. Take the three
 # smaller budgets, and predict all runs of the largest. The rivals get the same three budgets: the formula without a
-# floor ($E$ almost 0), a straight line (in logarithms) through the best losses, and the claim that nothing will change.
+# floor ($E$ almost 0), a straight line (in logarithms) through the first and the last of the best losses, and the claim
+# that nothing will change.
 
 # %% jupyter={"source_hidden": true}
 predict("next-budget", "The budget triples. How far off is the prediction of the loss, on average?",
@@ -641,7 +642,8 @@ for floor in (1.5, 1.6, 1.7, 1.75, None):  # None: the floor is fitted, as above
 #
 # The second is **text that runs out**. Lesson 10 read 8,000 letters nineteen times: the larger model got better on
 # them, and worse on anything else. "Transformers overfit small data sets" is right for a *given* size. Up to about four
-# rounds through the same text are worth nearly as much as new text (Muennighoff et al. 2023), and after that, little.
+# rounds through the same text are worth nearly as much as new text (Muennighoff et al. 2023), further ones less and
+# less.
 # How large today's largest models are, and what they have read, is mostly unpublished. Treat the numbers in circulation
 # as guesses.
 
@@ -695,7 +697,7 @@ for floor in (1.5, 1.6, 1.7, 1.75, None):  # None: the floor is fitted, as above
 # It has little room left for them.
 # </details>
 #
-# **4. A formula with five numbers passes within about 0.01 nats of all runs. What does that prove?**
+# **4. A formula with five numbers is off by about 0.01 nats on average. What does that prove?**
 #
 # <details><summary>A. That its floor is the entropy of text</summary>
 #
@@ -713,8 +715,8 @@ for floor in (1.5, 1.6, 1.7, 1.75, None):  # None: the floor is fitted, as above
 #   attention, as much as the weights at $n = 6d$.
 # - Cost is operations / (peak × utilization), times price or power. Each factor is an assumption: say it.
 # - For a budget there is a best size. It grows with about the root of the budget; size and text grow together.
-# - $L = E + A N^{-\alpha} + B D^{-\beta}$, fitted to small runs, predicts three times the budget. Its single numbers
-#   are known far less well than its predictions.
+# - $L = E + A N^{-\alpha} + B D^{-\beta}$, fitted to small runs, predicts three times the budget. Its individual
+#   numbers are known far less well than its predictions.
 # - A model that will be used a lot should be smaller than the best, and read more.
 #
 # **Read** Kaplan et al. 2020, [arXiv:2001.08361](https://arxiv.org/abs/2001.08361), and Hoffmann et al. 2022,

@@ -7,7 +7,9 @@ import few_labels
 
 def test_the_shipped_runs_are_those_of_the_script():
     kept = few_labels.RUNS.kept()
-    assert kept.keys() == {"MiniLM", "small BERT", "untrained", "reviews", "too fast", "tasks", "baselines"}
+    parts = {"MiniLM", "small BERT", "untrained", "reviews", "too fast", "tasks", "baselines"}
+    assert kept.keys() == parts | {"meanings, random weights"}
+    assert kept["meanings, random weights"].keys() == {"0", "1", "2"}
     assert kept["reviews"].keys() == {"counting words", "BERT's features", "MiniLM's features", "fine-tuned"}
     for sizes in kept["reviews"].values():
         assert sizes.keys() == set(map(str, few_labels.SIZES))

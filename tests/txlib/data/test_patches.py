@@ -7,7 +7,7 @@ import torch
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept, rivals = patches.RUNS.kept(), lesson["rivals"].keys()
     assert kept["short"].keys() == {"ViT", "convolutional", "ViT without positions"}
-    assert kept["few"].keys() == {name + how for name in ("convolutional", "ViT") for how in ("", ", augmented")}
+    assert kept["few"].keys() == {name + how for name in rivals for how in ("", ", augmented")}
     assert kept["longer"].keys() == kept["twins"].keys() - {"ViT, one layer", "ViT without positions"} == rivals
     every = [seeds for part in kept.values() for seeds in part.values()]
     assert all(seeds.keys() == {"0", "1", "2"} for seeds in every)
