@@ -545,7 +545,7 @@ class NamedPages(Pages):
 #
 # Two requests begin alike, so block 0 is in both tables. A is short and ends first. Our `release` gives back *all* of
 # its blocks, and C, another text, takes the next that are free. On the left each text's block table, on the right the
-# memory, in the color of the text whose keys it holds, and how many tables have it:
+# memory, in the color of the text whose keys it holds, and how many tables have it (which no code counts yet):
 
 # %% jupyter={"source_hidden": true}
 figures.block_tables(
@@ -629,10 +629,9 @@ print("as alone:", written(served) == expected)
 #
 # We name a block when it is taken. That is safe here, where each prompt is read in one step; if prompts are read in
 # pieces (section 6), a block may be shared only once it has been read. And we forget a name as soon as its block is
-# free. The library keeps it until the block is needed for something else, so
-# that a conversation's next turn finds the blocks of the last. It hashes with SHA-256: if two different beginnings had
-# the same name, one user would read the other's text. SGLang keeps a tree of beginnings instead of names
-# (*RadixAttention*, Zheng et al. 2024, section 3).
+# free. The library keeps it until the block is needed for something else, so that a conversation's next turn finds the
+# blocks of the last. It hashes with SHA-256: if two different beginnings had the same name, one user would read the
+# other's text. SGLang keeps a tree of beginnings instead of names (*RadixAttention*, Zheng et al. 2024, section 3).
 #
 # ## 6 Who waits for whom
 #
@@ -751,8 +750,8 @@ show_source(generation.Engine.schedule, last=19)
 
 # %% [markdown]
 # There are two differences. A new text comes in only if each running one could still take one more block, and none
-# comes in during a step in which one was put back. Here that takes more steps, 85 instead of our 64, but no token is
-# read twice. (It even reads 16 fewer than there are, since two prompts happen to begin alike.)
+# comes in during a step in which one was put back. Here, with blocks of 16, that takes more steps, 85 instead of our
+# 64, but no token is read twice. (It even reads 16 fewer than there are, since two prompts happen to begin alike.)
 #
 # `txlib serve --model FOLDER` puts the engine behind a web address, and draws blocks and texts while it works.
 #
@@ -773,14 +772,14 @@ print(f"{'':40}{few['requests']} requests  {many['requests']} requests")
 for row, other in zip(few["rows"], many["rows"], strict=True):
     print(f"{row['what']:40}{row['ratio']:11.1f}{other['ratio']:13.1f}")
 few, many = (record["engines"]["shared prefixes"]["ratio_of_steps"] for record in (few, many))
-print(f"{'the same in steps, static':40}{few:11.1f}{many:13.1f}")
+print(f"{'shared prefixes / static, in steps':40}{few:11.1f}{many:13.1f}")
 
 # %% [markdown]
 # In the same memory, continuous batching is more than twice as fast as static batches, and shared prefixes add to that.
 # The strongest static rival has four times the memory; it loses by less. The last row says what there is to gain: how
-# many steps static batches take for each step of ours. No server takes fewer than its longest answer has tokens, so
-# with few requests the last steps are nearly empty, and more requests raise the ratio. All was measured on a busy
-# machine, in turns. On a GPU a step has another cost, and the ratios would differ.
+# many steps static batches take for each step of the engine with shared prefixes. No server takes fewer than its
+# longest answer has tokens, so with few requests the last steps are nearly empty, and more requests raise the ratio.
+# All was measured on a busy machine, in turns. On a GPU a step has another cost, and the ratios would differ.
 #
 # ### 7.3 Fewer bytes, fewer calls
 #
@@ -795,9 +794,9 @@ for row in recorded["fewer"]:
     print(f"{row['what']:>8} in {row['bits']:>2} bits{row['bytes']:15,.0f}{row['loss']:12.3f}")
 
 # %% [markdown]
-# The cache's bytes are those of one token. In 8 bits, each key and each value has a step of its own (lesson 13's
-# scale), and nothing is lost: 3.6 times as many texts fit. With 4 bits, 32 neighboring weights share a step; that loses
-# less here than 8 bits with one step per row. (Our 8-bit kernel rounds its inputs too.)
+# The cache's bytes are those of one token. In 8 bits, each key and each value has a scale of its own (lesson 13), and
+# nothing is lost: 3.6 times as many texts fit as in 32 bits. With 4 bits, 32 neighboring weights share a scale; that
+# loses less here than 8 bits with one scale per row. (Our 8-bit kernel rounds its inputs too.)
 #
 # A draft (lesson 13, section 7) makes several tokens per call. No smaller model with our vocabulary is at hand, but
 # there is something better to guess from: the model's own last state. A **draft head** is a small network that turns
@@ -815,8 +814,8 @@ for row in recorded["rows"]:
 
 # %% [markdown]
 # A minute and a half of training nearly halves the calls. Every head guesses better than the table, though not by much;
-# in time they are about equal, since a table costs nothing. `speculate(model, head, …)` takes either as a draft, and
-# writes the same tokens with both.
+# in time they are about equal (our explanation: a look into a table costs next to nothing). `speculate(model, head, …)`
+# takes either as a draft, and writes the same tokens with both.
 #
 # In a server, the cells of refused guesses are paid for. If few texts are running, they would have been idle anyway; in
 # a full batch they could have served other texts (by the count of section 6.1; we have not measured it).
