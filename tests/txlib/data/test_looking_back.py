@@ -12,8 +12,8 @@ def test_the_shipped_runs_are_those_of_the_script():
     assert kept["first token"].keys() == set(looking_back.READERS)
     for runs in kept.values():
         assert all(seeds.keys() == {"0", "1", "2"} for seeds in runs.values())
-    assert kept["reversal"].keys() == {"one vector", "wider", "same weights", "attention"}
-    assert kept["reversal, longer"].keys() == {"one vector"}
+    assert kept["reversal"].keys() == {"one vector", "wider", "widest", "same weights", "attention"}
+    assert kept["reversal, longer"].keys() == {"one vector", "widest"}
     for nets in (kept["reversal"], kept["reversal, longer"]):
         assert all(len(right) == len(looking_back.LENGTHS) for run in nets.values() for right in run.values())
 
