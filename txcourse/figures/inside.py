@@ -79,10 +79,11 @@ def births(runs: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str) -> Pi
     )
     with drawing():
         figure, (above, below) = panels(2, width=7.4, height=5.0, columns=1, sharex=True)
-        for number, rows in enumerate(runs.values()):
+        for number, (seed, rows) in enumerate(runs.items()):
             steps = [row["step"] for row in rows]
             style = ("-", "--", ":")[number % 3]
-            above.plot(steps, [row["repeat"] for row in rows], color="black", linestyle=style)
+            loss = [row["repeat"] for row in rows]
+            above.plot(steps, loss, color="black", linestyle=style, label=f"start {seed}")
             for kind, color, name in (
                 ("before", FIRST, "layer 1: at the symbol before"),
                 ("after", SECOND, "layer 2: at what came after"),
@@ -91,6 +92,7 @@ def births(runs: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str) -> Pi
                 label = "_" if number else name
                 below.plot(steps, best, color=ink(color, 3), linestyle=style, label=label)
         above.set(ylabel="loss on repeats (nats)", ylim=(0, None))
+        above.legend(frameon=False, loc="upper right", fontsize=10)
         below.set(ylabel="best head's weight", ylim=(0, 1), xlabel="step")
         below.legend(frameon=False, loc="upper left", fontsize=10)
         headline(figure, title)

@@ -64,7 +64,7 @@ def fit_autoencoder(
     """Return a sparse autoencoder trained on activations, on their device.
 
     The loss is |x − x̂|² / s² + sparsity · Σ fᵢ, averaged over rows; s² is the variance of x, summed over d_model. So
-    `sparsity` means the same whatever the length of the activations: at 1 or above hardly anything is kept.
+    `sparsity` means the same whatever the length of the activations: at 2 nothing is left of a row of length s.
 
     Raises:
         ValueError: for fewer rows than a batch, or a sparsity below 0.
