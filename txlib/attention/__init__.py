@@ -62,6 +62,7 @@ from txlib.attention.masks import (
 )
 from txlib.attention.mechanism import LayerContext, Mechanism, MechanismConfig, MechanismError, for_each_head
 from txlib.attention.multihead import MultiHeadAttention, recording
+from txlib.attention.native_sparse import NativeSparseAttention, NativeSparseConfig
 from txlib.attention.relative import (
     AlibiBias,
     Bias,
@@ -128,6 +129,8 @@ __all__ = [
     "NonLocalBlock",
     "Performer",
     "PerformerConfig",
+    "NativeSparseAttention",
+    "NativeSparseConfig",
     "Nystrom",
     "NystromConfig",
     "PositionBias",

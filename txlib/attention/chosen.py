@@ -59,22 +59,30 @@ class ChosenBlocks(nn.Module):
             ValueError: for a mask that is more than causal and padding.
         """
         check_inputs(q, k, v)
-        batch, heads, queries, _ = q.shape
-        if not k.shape[2] or not queries:
+        if not k.shape[2] or not q.shape[2]:
             return DenseAttention()(q, k, v)  # nothing to see, or to ask
+        q, k, v, seen, own = self.prepare(q, k, v, mask)
+        blocks_k, blocks_v = (self.in_blocks(x) for x in (k, v))
+        chosen = self.choose(q, blocks_k, seen, own)  # (batch, heads, query, top)
+        return self.attend_to_chosen(q, chosen, seen, blocks_k, blocks_v)
+
+    def prepare(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike
+    ) -> tuple[Tensor, Tensor, Tensor, Int[Tensor, "batch 1 query 1"], bool]:
+        """Return q, and k and v for each of its heads, real ones first; how many keys each query sees; and whether its
+        own is among them.
+        """
+        (batch, heads, queries, _), keys = q.shape, k.shape[2]
         real, nearest = causal_and_real(type(self).__name__, mask, q, k)
         k, v = real_first(real, k, v)
         seen = seen_keys(queries, k, real, nearest)  # (batch | 1, 1, query | 1, 1), or None: all
-        seen = torch.full((1, 1, 1, 1), k.shape[2], device=q.device) if seen is None else seen
-        seen = seen.expand(batch, 1, queries, 1)
-        q, *keys_and_values = as_autocast(q, *(for_each_head(x, heads) for x in (k, v)))
-        blocks_k, blocks_v = (
-            F.pad(x, (0, 0, 0, -x.shape[2] % self.block)).unflatten(2, (-1, self.block)) for x in keys_and_values
-        )  # (batch, heads, blocks, block, …)
-        chosen = self.choose(q, blocks_k, seen, own=nearest is not None)  # (batch, heads, query, top)
-        parts = zip(*(x.split(QUERIES, dim=2) for x in (q, chosen, seen)), strict=True)
-        outs = [self.attend(q_c, chosen_c, seen_c, blocks_k, blocks_v) for q_c, chosen_c, seen_c in parts]
-        return torch.cat(outs, dim=2)
+        seen = torch.full((1, 1, 1, 1), keys, device=q.device) if seen is None else seen
+        q, k, v = as_autocast(q, *(for_each_head(x, heads) for x in (k, v)))
+        return q, k, v, seen.expand(batch, 1, queries, 1), nearest is not None
+
+    def in_blocks(self, x: Float[Tensor, "batch heads key width"]) -> Float[Tensor, "batch heads blocks block width"]:
+        """Return keys or values in blocks, the last one filled up with zeros."""
+        return F.pad(x, (0, 0, 0, -x.shape[2] % self.block)).unflatten(2, (-1, self.block))
 
     @torch.no_grad()
     def choose(
@@ -99,7 +107,7 @@ class ChosenBlocks(nn.Module):
             score = score.masked_fill(last, torch.inf)
         return score.topk(min(self.top, len(starts)), dim=-1).indices
 
-    def attend(
+    def attend_to_chosen(
         self,
         q: Float[Tensor, "batch heads query head_dim"],
         chosen: Int[Tensor, "batch heads query top"],
@@ -107,13 +115,22 @@ class ChosenBlocks(nn.Module):
         blocks_k: Float[Tensor, "batch heads blocks block head_dim"],
         blocks_v: Float[Tensor, "batch heads blocks block value_dim"],
     ) -> Float[Tensor, "batch heads query value_dim"]:
-        """Return the average of the values of the chosen blocks."""
+        """Return the average of the values of the chosen blocks, for some queries at a time."""
+        parts = zip(*(x.split(QUERIES, dim=2) for x in (q, chosen, seen)), strict=True)
+        outs = [self.attend(q_c, chosen_c, seen_c, blocks_k, blocks_v) for q_c, chosen_c, seen_c in parts]
+        return torch.cat(outs, dim=2)
+
+    def attend(
+        self, q: Tensor, chosen: Tensor, seen: Tensor, blocks_k: Tensor, blocks_v: Tensor
+    ) -> Float[Tensor, "batch heads query value_dim"]:
+        """Return it for all queries at once."""
+        block = blocks_k.shape[3]
         index = chosen.flatten(2)[..., None, None]  # (batch, heads, query · top, 1, 1)
         k, v = (
             x.gather(2, index.expand(*index.shape[:3], *x.shape[3:])).unflatten(2, chosen.shape[2:]).flatten(3, 4)
             for x in (blocks_k, blocks_v)
         )  # (batch, heads, query, top · block, …)
-        position = (self.block * chosen[..., None] + torch.arange(self.block, device=q.device)).flatten(3)
+        position = (block * chosen[..., None] + torch.arange(block, device=q.device)).flatten(3)
         score = (k @ q[..., None])[..., 0] * q.shape[-1] ** -0.5  # (batch, heads, query, top · block)
         score = score.masked_fill(position >= seen, torch.finfo(score.dtype).min)
         weights = score.softmax(dim=-1).masked_fill(seen == 0, 0.0).to(v.dtype)

@@ -31,6 +31,9 @@ one checks.
 **It may have** `weights(q, k, mask, bias=bias)` → (batch, heads, query, key), which `recording` shows; and parameters.
 It applies dropout itself, since nothing outside knows its weights; in evaluation it drops none.
 
+**It may have branches**, `branches: int`, and weigh them: the layer then passes `gates` (batch, heads, query, branch),
+sigmoids of a linear function of each query's token.
+
 **It may keep a state** instead of keys and values, of a size that does not grow with the text: a method `new_cache()`
 → `StateCache`. Decoding then calls `mechanism(q, k, v, mask, cache=cache)` with the new positions only, counted from 0,
 and the mechanism continues from `cache.state`.

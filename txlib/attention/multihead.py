@@ -98,6 +98,8 @@ class MultiHeadAttention(nn.Module):
         self.scale_correction = None if scale is None else scale * self.head_dim**0.5  # mechanisms divide by √head_dim
         self.softcap, self.sinks = softcap, nn.Parameter(torch.zeros(heads)) if sinks else None
         self.gate = nn.Linear(d_model, heads * self.value_dim, bias=query_bias) if gate else None
+        branches = getattr(self.mechanism, "branches", 0)
+        self.branch_gate = nn.Linear(d_model, heads * branches) if branches else None
         self.qk_norm_whole = qk_norm_whole
         widths = (heads, kv_heads) if qk_norm_whole else (1, 1)
         self.query_norm, self.key_norm = (make_head_norm(qk_norm, count * self.head_dim) for count in widths)
@@ -162,6 +164,8 @@ class MultiHeadAttention(nn.Module):
                 k = self.rotary(k, offset=positions if memory is None else 0)
         scores = ("softcap", self.softcap), ("sinks", self.sinks)
         options: dict[str, Any] = {name: value for name, value in scores if value is not None}
+        if self.branch_gate is not None:
+            options["gates"] = self.branch_gate(x).sigmoid().unflatten(-1, (self.heads, -1)).transpose(1, 2)
         if isinstance(cache, PagedCache):
             check_rule(mask)
             return cache.attend(q, k, v, (mask, own_mask), **options)

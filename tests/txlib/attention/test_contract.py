@@ -36,6 +36,8 @@ from txlib.attention import (
     MechanismError,
     MemoryCompressedAttention,
     MemoryCompressedConfig,
+    NativeSparseAttention,
+    NativeSparseConfig,
     Nystrom,
     NystromConfig,
     Performer,
@@ -78,6 +80,8 @@ CONFIGS |= {
     for config in MechanismConfig.__subclasses__()
     if config.__module__.startswith("txlib.attention.")
 }
+TOGETHER = {"grouped heads": "the heads that share a key head choose their blocks together"}
+CONFIGS["NativeSparseConfig"] = NativeSparseConfig(), {"exceptions": TOGETHER}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -93,6 +97,7 @@ SKIPPED = {  # what no call can try, as the mechanism refuses it
     "BigBirdAttention": {"no leak from the future", "cached equals full"},
     "FlashAttention": {"a tensor is a mask"},
     "MemoryCompressedAttention": {"grouped heads"},
+    "NativeSparseAttention": {"no mask, no limits", "a tensor is a mask"},
 }
 MODULES = {
     "DenseAttention": DenseAttention(0.5),
@@ -451,7 +456,7 @@ def test_gradients_equal_finite_differences(name, mask, unchecked):
     try:
         mechanism(q, k, v, mask)
     except ValueError:
-        mask = padding([4])
+        mask = causal() if mask is None else padding([4])
     tensors = [q, k, v, *(parameter for parameter in mechanism.parameters() if parameter.numel() < 50)]
     assert torch.autograd.gradcheck(lambda q, k, v, *_: mechanism(q, k, v, mask), tensors, fast_mode=True)
 
@@ -494,4 +499,5 @@ def test_shapes_are_known_on_the_meta_device(name, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # torch sets it for good when the meta device needs it
     mechanism = small(name).to("meta")
     q, k, v = (x.to("meta") for x in inputs(9, 9))
-    assert mechanism(q, k, v).shape == q.shape and mechanism(q, k, v).device.type == "meta"
+    out = mechanism(q, k, v, causal() if isinstance(mechanism, NativeSparseAttention) else None)
+    assert out.shape == q.shape and out.device.type == "meta"
