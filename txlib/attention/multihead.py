@@ -162,10 +162,8 @@ class MultiHeadAttention(nn.Module):
             v = self.split(values, self.value_dim)  # (batch, kv_heads, key, value_dim)
             if self.rotary is not None:
                 k = self.rotary(k, offset=positions if memory is None else 0)
-        scores = ("softcap", self.softcap), ("sinks", self.sinks)
-        options: dict[str, Any] = {name: value for name, value in scores if value is not None}
-        if self.branch_gate is not None:
-            options["gates"] = self.branch_gate(x).sigmoid().unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        parts = ("softcap", self.softcap), ("sinks", self.sinks), ("gates", self.branch_gates(x))
+        options: dict[str, Any] = {name: value for name, value in parts if value is not None}
         if isinstance(cache, PagedCache):
             check_rule(mask)
             return cache.attend(q, k, v, (mask, own_mask), **options)
@@ -195,6 +193,12 @@ class MultiHeadAttention(nn.Module):
         if source is None:
             return self.query(x), None, None
         return self.query(x), self.key(source), self.value(source)
+
+    def branch_gates(self, x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, "batch heads query branch"] | None:
+        """Return how much each branch of the mechanism counts, if it has some."""
+        if self.branch_gate is None:
+            return None
+        return self.branch_gate(x).sigmoid().unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def split(
         self, x: Float[Tensor, "batch length joined"], width: int | None = None, norm: nn.Module | None = None
