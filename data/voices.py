@@ -2,12 +2,14 @@
 
     python data/voices.py 0 1 2
 
-It takes about three CPU-minutes per seed. `recorded.py` does the work.
+It takes about six CPU-minutes per seed. `recorded.py` does the work.
 
-"positions" compares kinds of positions, "keys" training on pieces as written with training on moved ones. "beyond" is
-what two models of seed 0 write in bars five to eight, after four bars of a chorale.
+"positions" compares kinds of positions, "faster" their tables when these learn faster than the rest of the model,
+"keys" training on pieces as written with training on moved ones. "beyond" is what two models of seed 0 write in bars
+five to eight, after four bars of a chorale.
 """
 
+from itertools import product
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from txlib.music import Piece
 
 RUNS = Runs(__file__, "22_music")
 KINDS = ("relative", "rotary", "learned", "sinusoidal")
+TABLES, FASTER = ("relative", "numbers", "learned"), (1, 4, 16)
 KEYS = {"as written": False, "moved at random": True}
 HEARD = ("learned", "relative")
 FARTHEST = 3  # semitones by which test pieces are moved
@@ -30,6 +33,11 @@ def record(seed: int) -> None:
     test = lesson["chorales"]().test
     for kind in KINDS:
         RUNS.record(lambda kind=kind: by_length(lesson, lesson["fit"](kind, seed), test), "positions", kind, seed)
+    for kind, times in product(TABLES, FASTER):
+        RUNS.record(
+            lambda kind=kind, times=times: nats(lesson, lesson["fit"](kind, seed, faster=times), test),
+            *("faster", kind, times, seed),
+        )
     for keys, transpose in KEYS.items():
         RUNS.record(
             lambda transpose=transpose: in_keys(lesson, lesson["fit"](seed=seed, transpose=transpose), test),
@@ -37,6 +45,11 @@ def record(seed: int) -> None:
         )
     for kind in HEARD if seed == 0 else ():
         RUNS.record(lambda kind=kind: bars_five_to_eight(lesson, lesson["fit"](kind, seed)), "beyond", kind, seed)
+
+
+def nats(lesson: dict[str, Any], model: nn.Module, pieces: list[Piece]) -> float:
+    """Return the nats per token."""
+    return lesson["cost"](model, lesson["windows"](pieces)).mean().item()
 
 
 def by_length(lesson: dict[str, Any], model: nn.Module, pieces: list[Piece]) -> dict[str, Any]:

@@ -399,8 +399,8 @@ def operations(block, n, d=64):
 lengths = [16, 64, 256, 1024, 4096]
 counted = {"SAB": [operations(SAB(64, 64), n) for n in lengths],
            "ISAB, m = 16": [operations(ISAB(64, 64), n) for n in lengths]}
-for n, dense, induced in zip(lengths, *counted.values(), strict=True):
-    print(f"n = {n:4}: SAB {dense / 1e6:8.1f} million, ISAB {induced / 1e6:6.1f}:",
+for length, dense, induced in zip(lengths, *counted.values(), strict=True):
+    print(f"n = {length:4}: SAB {dense / 1e6:8.1f} million, ISAB {induced / 1e6:6.1f}:",
           f"{dense / induced:5.1f} times")
 
 # %% [markdown]
@@ -585,7 +585,7 @@ def best_of(starts, sigma=None):  # for each set, the start that makes it likeli
 report("the truth", truth)
 start_flocks = some_start(flocks)
 for steps in (1, 5, 20, 100):
-    report(f"EM, {steps:3} rounds", em(flocks, start_flocks, steps))
+    report(f"EM, rounds: {steps}", em(flocks, start_flocks, steps))
 several = report("EM, best of 5 starts", best_of(5))
 
 # %% [markdown]
@@ -745,16 +745,17 @@ print(f"three clouds for three seeds: {(apart & three).sum()} of {three.sum()} s
 print("they look at x =", ", ".join(f"{x:.1f}" for x in where.tolist()))
 
 # %% [markdown]
-# A seed's weight is nearly all on one cloud, and in two of three sets each cloud has a seed of its own. They divide
-# the plane: one takes what is on the right, one what is on the left, one what is between. The loss never asked for
-# that. It asked for likely points, and three seeds that looked at the same cloud would leave the others unlikely. (On
-# the third set above they have failed: two clouds with nearly the same x share two wide ellipses.)
+# About nine tenths of a seed's weight are on one cloud, and in two of three sets in which each cloud has a point, each
+# has a seed of its own. They divide the plane: one takes what is on the right, one what is on the left, one what is
+# between. The loss never asked for that. It asked for likely points, and three seeds that looked at the same cloud
+# would leave the others unlikely. (On the third set above they have failed: two clouds with nearly the same x share two
+# wide ellipses.)
 #
 # ### 4.4 Three seeds, and sizes that were never seen
 #
-# `data/flocks.py` has trained Deep Sets (96 wide instead of 48, with the maximum or the mean as its pool), SABs and
-# ISABs for 1,000 steps with three random seeds, on sets of 20 to 40 points. Here are its log-likelihoods of fresh
-# points after it has read 10, 30, 100 or 300:
+# `data/flocks.py` has trained Deep Sets (96 wide instead of 48, which gives it more parameters than the SABs; with the
+# maximum or the mean as its pool), SABs and ISABs for 1,000 steps with three random seeds, on sets of 20 to 40 points.
+# Here are its log-likelihoods of fresh points after it has read 10, 30, 100 or 300:
 
 
 # %% tags=["recorded"]
@@ -799,15 +800,15 @@ for name in CLUSTERS:
     print(f"{name:16}", "  |  ".join(columns))
     at_30 = [each[READ.index(30)] for each in seeds.values()]
     ranges[name] = min(at_30), sum(at_30) / len(at_30), max(at_30)
-points = draw(*mixtures(2000, 30)[1], 200).flatten(0, 1)
-middle, spread = points.mean(dim=0), points.std(dim=0)
-one = torch.distributions.Normal(middle, spread).log_prob(points).sum(dim=-1).mean()
-print(f"one cloud for all sets, whatever was read: {one:.2f}")
+everywhere = draw(*mixtures(2000, 30)[1], 200).flatten(0, 1)  # (400000, 2)
+one_cloud = torch.distributions.Normal(everywhere.mean(dim=0), everywhere.std(dim=0))
+score = one_cloud.log_prob(everywhere).sum(dim=-1).mean()
+print(f"one cloud for all sets, whatever was read: {score:.2f}")
 
 # %% jupyter={"source_hidden": true}
 plots.ranges(
     ranges, title="Elements that see each other cluster better",
-    xlabel="log-likelihood of fresh points, per point",
+    xlabel="log-likelihood of fresh points, per point, after 30 were read",
     alt="Log-likelihood of fresh points after 30 were read, three seeds. " + "; ".join(
         f"{name}: {low:.2f} to {high:.2f}" for name, (low, _, high) in ranges.items()),
 )
@@ -819,8 +820,8 @@ plots.ranges(
 #
 # Now read along a line. With 100 or 300 points, more than any model has seen, the Set Transformers get *better*: more
 # points show the clouds more clearly, and the truth is at about $-1.25$. Deep Sets does not improve. With ten points,
-# fewer than any model has seen, the order is turned around: the Set Transformers beat one cloud for all sets by little,
-# and Deep Sets with a *mean* is far ahead of everyone, with about the score that it has at any size. In part ten points
+# fewer than any model has seen, the order changes: the Set Transformers beat one cloud for all sets by 0.1 to 0.8, and
+# Deep Sets with a *mean* is far ahead of all others, with about the score that it has at any size. In part ten points
 # must be bad, since a cloud of which no point was drawn can't be found. But the mean shows that more was in them.
 
 # %% [markdown]
@@ -914,9 +915,9 @@ for what, (mine, theirs, inputs) in blocks.items():
 #
 # EM that is told the size was ahead.
 # </details>
-# <details><summary>B. That the network has learned the prior</summary>
+# <details><summary>B. That the network knows something that EM was not told</summary>
 #
-# Right. Whether it also searches better would need a rival that knows the prior.
+# Right: a part of the prior. Whether it also searches better, only a rival can show that knows it as well.
 # </details>
 # <details><summary>C. That EM needs more rounds</summary>
 #

@@ -56,7 +56,15 @@ from txcourse.figures.low_rank import (
     ranks_of_heads,
     remembered_guests,
 )
-from txcourse.figures.music import by_shift, lag_curve, loss_by_bar, position_costs, preferred_distances, skewing
+from txcourse.figures.music import (
+    by_shift,
+    faster_tables,
+    lag_curve,
+    loss_by_bar,
+    position_costs,
+    preferred_distances,
+    skewing,
+)
 from txcourse.figures.positions import beyond, dials, entrances, picking, reader, sinusoids, turns, weight_by_distance
 from txcourse.figures.recurrent import four_readers, gradients_back, reach, recurrent_translator
 from txcourse.figures.rewards import pushed_answers
@@ -117,6 +125,7 @@ __all__ = [
     "errors_of_heads",
     "expert_layouts",
     "experts",
+    "faster_tables",
     "exponents",
     "falling_losses",
     "fewer_bits",

@@ -10,7 +10,7 @@ from torch import Tensor
 from txcourse.figures.positions import rearranging
 from txlib.plots.charts import lines, ranges
 from txlib.plots.matrices import heatmap
-from txlib.plots.picture import PALETTE, Picture
+from txlib.plots.picture import GRAY, PALETTE, Picture
 
 BAR = 16  # steps
 VOICES = 4
@@ -153,9 +153,42 @@ def loss_by_bar(kinds: Mapping[str, Mapping[str, Any]], trained: int, *, title: 
     return picture
 
 
+def faster_tables(
+    kinds: Mapping[str, Mapping[str, Mapping[str, float]]], tokens_per_note: float, *, title: str
+) -> Picture:
+    """Nats per note by how much faster than the rest of the model its tables learn, a line for each seed.
+
+    Args:
+        kinds: kind → times as fast → seed → nats per token.
+    """
+    times = [int(each) for each in next(iter(kinds.values()))]
+    runs = {
+        kind: [[nats * tokens_per_note for nats in line] for line in zip(*map(dict.values, by.values()), strict=True)]
+        for kind, by in kinds.items()
+    }
+    means = {name: torch.tensor(several).mean(dim=0).tolist() for name, several in runs.items()}
+    picture = lines(
+        {name: (times, several) for name, several in runs.items()},
+        marker="o",
+        colors={"relative": PALETTE[0], "numbers": PALETTE[2], "learned": PALETTE[1]},
+        xscale="log",
+        title=title,
+        xlabel="the tables learn so many times as fast as the rest",
+        ylabel="nats per note",
+        alt="; ".join(
+            f"{name}: " + ", ".join(f"{nats:.2f} at {each}" for each, nats in zip(times, along, strict=True))
+            for name, along in means.items()
+        )
+        + " times (means of three seeds).",
+    )
+    picture.axes[0].set_xticks(times, [f"{each}" for each in times])
+    picture.axes[0].minorticks_off()
+    return picture
+
+
 def position_costs(per_note: Mapping[str, tuple[float, float, float]], counting: float, *, title: str) -> Picture:
     """Nats per note by kind of positions: least, mean and greatest of the seeds, with a line where counting ends."""
-    return ranges(
+    picture = ranges(
         per_note,
         mark=counting,
         groups={"know the distance": ["relative", "rotary"], "know the position": ["learned", "sinusoidal"]},
@@ -164,3 +197,8 @@ def position_costs(per_note: Mapping[str, tuple[float, float, float]], counting:
         alt="; ".join(f"{kind}: {mean:.2f}" for kind, (_, mean, _) in per_note.items())
         + f"; the best table of counts: {counting:.2f}.",
     )
+    picture.axes[0].annotate(
+        "counting", (counting, 1), xycoords=("data", "axes fraction"), xytext=(4, -2), textcoords="offset points",
+        va="top", color=GRAY,
+    )  # fmt: skip
+    return picture

@@ -49,7 +49,7 @@ def clusters(
                             linestyle=(0, (3, 2)) if place else "-",
                         )
                     )
-            axes.set(xlim=(-5.5, 5.5), ylim=(-5.5, 5.5), xticks=(-4, 0, 4), aspect="equal", xlabel="x")
+            axes.set(xlim=(-6.2, 6.2), ylim=(-6.2, 6.2), xticks=(-4, 0, 4), aspect="equal", xlabel="x")
             if names:
                 axes.set_title(names[number], fontweight="normal", fontsize=11)
         all_axes[0].set_ylabel("y")

@@ -38,3 +38,5 @@ def test_each_seed_has_a_line():
     assert "rotary: 1.50 in bar 1, 0.50 in bar 2" in picture.alt
     shifted = figures.by_shift({"as written": {"0": {"by shift": {"-1": 1.0, "0": 0.5}}}}, 2.0, title="t")
     assert list(shifted.axes[0].lines[0].get_ydata()) == [2, 1]
+    faster = figures.faster_tables({"numbers": {"1": {"0": 1.0, "1": 2.0}, "4": {"0": 0.5, "1": 0.7}}}, 2.0, title="t")
+    assert [list(line.get_ydata()) for line in faster.axes[0].lines[:2]] == [[2, 1], [4, 1.4]]
