@@ -27,10 +27,10 @@ def run(names: dict, make: Callable, seed: int) -> dict:
 
 
 def record(seed: int) -> None:
-    """Record each way to let pixels meet, and rivals that are told their places."""
+    """Record each way to let pixels meet, and rivals that are told their places or are larger."""
     names = RUNS.lesson()
     networks = {name: partial(names["network"], mixer) for name, mixer in names["mixers"].items()}
-    makers = {**networks, "convolution + non-local": names["with_non_local"], **names["told"]}
+    makers = {**networks, "convolution + non-local": names["with_non_local"], **names["rivals"]}
     for name, make in makers.items():
         RUNS.record(partial(run, names, make, seed), "mixers", name, seed)
 

@@ -179,9 +179,9 @@ prove_equal(A @ B, by_hand, what="99 products at once and one by one")
 
 # %% [markdown]
 # `Linear(4, 11)` has not asked what the axis of size 4 *means*. On a batch of pictures, NCHW, the last axis is
-# *columns*. `nn.Linear(28, 5)(train_x)` runs without an error, and mixes the left edge with the right. What attention
-# should mix are channels: a token is a pixel, and its vector is the pixel's channels. So the channels must become
-# the last axis, and both axes of place one: $N \times C \times H \times W \;\to\; N \times K \times C$ with
+# *columns*. `nn.Linear(28, 5)(train_x)` runs without an error, and mixes the left edge with the right. What queries,
+# keys and values should mix are channels: a token is a pixel, and its vector is the pixel's channels. So the channels
+# must become the last axis, and both axes of place one: $N \times C \times H \times W \;\to\; N \times K \times C$ with
 # $K = H \cdot W$.
 #
 # The most common mistake here is `reshape`. It does not move anything: it takes the numbers in the order in which
@@ -540,12 +540,26 @@ print(f"{dark.gather(1, best).float().mean():.0%} of the strongest keys are dark
       f"of all places {dark.float().mean():.0%}")
 
 # %% [markdown]
-# A picture's 196 queries choose among about seven keys. So each place asks nearly the same question, and gets nearly
-# the same answer: the block has found a way to tell *all* places something about the picture as a whole. It reads it
-# off a handful of places, mostly in the background. (Our explanation: a convolution has nothing else to say there.)
-# Large networks do so as well: Cao et al. (2019, *GCNet*) computed *one* map for all queries, and lost nothing.
-# Language models have such places too, attention sinks (lesson 31). Draw such arrows for a network of yours, but count
-# before you tell a story.
+# A picture's 196 queries choose among about seven keys. Does each place ask nearly the same question? Then one map for
+# all queries must do as well. Give all of them the mean of their weights, in the trained network:
+
+# %% tags=["nbval-ignore-output"]
+def one_map(block, inputs, output):
+    mean = block.weights.mean(dim=1, keepdim=True)  # (N, 1, K)
+    y = mean @ block.g(inputs[0].flatten(2).mT)  # (N, 1, C / 2)
+    return inputs[0] + block.out(y).mT[..., None]  # (N, C, H, W)
+
+
+own = accuracy(model, test_x, test_y)
+hook = model[3].register_forward_hook(one_map)
+print(f"own weights {own:.1%}, one map for all {accuracy(model, test_x, test_y):.1%}")
+hook.remove()
+
+# %% [markdown]
+# Hardly anything is lost: the block tells *all* places the same about the picture as a whole. It reads it off a handful
+# of places, mostly in the background. (Our explanation: a convolution has nothing else to say there.) Large networks do
+# so as well: Cao et al. (2019, *GCNet*) computed one map for all queries, and lost nothing. Language models have such
+# places too, attention sinks (lesson 31). Draw such arrows for a network of yours, but count before you tell a story.
 #
 # Does the block help? One run can't say. Section 6.4 has three.
 #
@@ -714,13 +728,13 @@ for name, layer in layers.items():
     print(f"{name:21} {1000 * (time.process_time() - start) / 5:6.1f} ms")
 
 # %% [markdown]
-# Fewer operations, yet several times slower: convolution kernels have been tuned for decades; for local attention
-# there were no such kernels, as the paper says itself. Papers count operations because they don't depend on who has
-# tuned what. You wait for the clock.
+# Fewer operations, yet many times slower. Our explanation: convolution kernels have been tuned for decades, and ours is
+# a loop over shifts; the paper says itself that there were no such kernels for local attention. Papers count operations
+# because they don't depend on who has tuned what. You wait for the clock.
 #
 # ### 6.4 Who learns better?
 #
-# The same network as before, with another `mixer`. Six kinds (the five below, and section 5.2's) and four rivals, three
+# The same network as before, with another `mixer`. Six kinds (the five below, and section 5.2's) and six rivals, three
 # seeds each; that takes longer than a lesson, so `data/wardrobe.py` has run the cells above and written down what came
 # out. Which order do you expect? Think of *place* and *content*.
 
@@ -735,7 +749,8 @@ mixers = {
 
 # %% [markdown]
 # Four rivals *are* told where a pixel is. Two are kinds from above: each of their layers first adds a learned vector
-# for each place. The other two are a single linear layer from all 784 numbers, and two of them:
+# for each place. As many parameters may help without any places, so these two have a *larger* twin: a hidden layer, or
+# longer queries and keys. The last two rivals are a single linear layer from all 784 numbers, and two of them:
 
 
 # %% tags=["recorded"]
@@ -749,11 +764,18 @@ class Placed(nn.Module):
         return self.layer(x + self.place[:, : x.shape[2], : x.shape[3]])
 
 
-told = {
+def hidden(width):  # no neighbors, no places
+    return nn.Sequential(nn.Conv2d(32, width, 1, bias=False), nn.ReLU(),
+                         nn.Conv2d(width, 32, 1, bias=False))
+
+
+rivals = {
     "no neighbors, told places": lambda: network(
         lambda: Placed(nn.Conv2d(32, 32, 1, bias=False))),
+    "no neighbors, larger": lambda: network(lambda: hidden(114)),
     "all pixels, told places": lambda: network(
         lambda: Placed(AttentionLayer2d(32, 32, 32))),
+    "all pixels, larger": lambda: network(lambda: AttentionLayer2d(32, 128, 32)),
     "one linear layer": lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)),
     "two linear layers": lambda: nn.Sequential(
         nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)),
@@ -775,7 +797,7 @@ predict(
 # %% [markdown]
 # One line per kind, with the mean of three seeds and their range:
 
-# %%
+# %% jupyter={"source_hidden": true}
 from txlib.paths import DATA
 
 recorded = json.loads((DATA / "wardrobe.json").read_text())["mixers"]
@@ -793,6 +815,7 @@ display(predicted("mixers-order", "the nine, by far", "Twelve points, with the s
 plots.ranges(
     kinds, xlabel="accuracy on the test (%), mean and range of three seeds",
     title="A neighborhood helps, and so does being told the places",
+    groups={"told the places": ["no neighbors, told places", "all pixels, told places", *list(rivals)[-2:]]},
     alt="Mean and range of three seeds, in percent: " + "; ".join(
         f"{name} {middle:.1f} ({low:.1f} to {high:.1f})"
         for name, (low, middle, high) in kinds.items()) + ".",
@@ -807,9 +830,9 @@ plots.ranges(
 # - **The convolution** is ahead by about two and a half points, and has 2.8 times the parameters and 2.3 times the
 #   operations.
 # - **An added non-local block**: no difference that three seeds could show.
-# - **Told the places**, all pixels gain nineteen points and beat the convolution. (The vectors bring them to the
-#   convolution's size as well. Our explanation is the places: a bag has none.) The same vectors without any neighbors
-#   bring fourteen.
+# - **Told the places**, all pixels gain nineteen points and beat the convolution. As many parameters without places
+#   bring one. So it is the places: a bag has none. Without any neighbors, places bring fourteen points and parameters
+#   five.
 # - **A linear layer** has a weight for each place and beats all of these in every seed; two layers do as well. Our
 #   explanation: these clothes are centered and upright, so *where* the ink is says most of what there is to know. The
 #   networks above average over all places at their end.
