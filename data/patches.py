@@ -8,6 +8,7 @@
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import torch
 from recorded import Runs, record_seeds
@@ -15,6 +16,7 @@ from recorded import Runs, record_seeds
 RUNS = Runs(__file__, "21_vision")
 FEW_PICTURES, STEPS_WITH_FEW = 100, 600
 LONG, STEPS_WITH_TWINS = 1500, 600
+RATES, FAST = (1e-3, 2e-3, 5e-3, 1e-2, 2e-2), 5e-3
 TWINS = 20_000  # pictures to train on
 Pictures = tuple[torch.Tensor, torch.Tensor]
 
@@ -33,13 +35,21 @@ def twins(names: dict) -> tuple[Pictures, Pictures]:
 
 
 def record(seed: int) -> None:
-    """Record short runs, with positions and without; few pictures, plain and augmented; long ones; and twins."""
+    """Record learning rates; short runs, with positions and without; few pictures, plain and augmented; long ones; and
+    twins.
+    """
     names = RUNS.lesson()
     train, test = (names["train_x"], names["train_y"]), (names["test_x"], names["test_y"])
     few = tuple(part[:: len(part) // FEW_PICTURES] for part in train)
     rivals = names["rivals"]
     without = partial(names["ViT"], positions=False)
     short = {"ViT": rivals["ViT"], "convolutional": rivals["convolutional"], "ViT without positions": (without, 2e-3)}
+    for (name, (make, _)), lr in product(rivals.items(), RATES):
+        RUNS.record(partial(run, names, make, train, test, seed, lr=lr), "rates", name, lr, seed)
+    for name in ("ViT", "two layers"):
+        for part, pictures, steps in (("longer", train, LONG), ("few", few, STEPS_WITH_FEW)):
+            fast = partial(run, names, rivals[name][0], pictures, test, seed, steps=steps, lr=FAST)
+            RUNS.record(fast, f"{part}, fast", name, seed)
     for name, (make, lr) in short.items():
         RUNS.record(partial(run, names, make, train, test, seed, lr=lr), "short", name, seed)
     for name, (make, lr) in rivals.items():
