@@ -163,7 +163,9 @@ def faster_tables(
     """
     times = [int(each) for each in next(iter(kinds.values()))]
     runs = {
-        kind: [[nats * tokens_per_note for nats in line] for line in zip(*map(dict.values, by.values()), strict=True)]
+        kind: [
+            [nats * tokens_per_note for nats in line] for line in zip(*(by[each].values() for each in by), strict=True)
+        ]
         for kind, by in kinds.items()
     }
     means = {name: torch.tensor(several).mean(dim=0).tolist() for name, several in runs.items()}
