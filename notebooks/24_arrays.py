@@ -317,6 +317,9 @@ def train_reader(model, rate=3e-3, steps=300, what="The digits"):
     return 100 * (guess == test.labels).float().mean().item()
 
 
+# %% [markdown]
+# Three readers, and the rival:
+
 # %%
 readers, accuracy = {}, {}
 for name, place in positions.items():

@@ -69,7 +69,12 @@ class Subject:
         self.config = mechanism if isinstance(mechanism, MechanismConfig) else None
         self.names = {type(mechanism).__name__, type(mechanism).__name__.removesuffix("Config")}
         self.original = mechanism
-        self.mechanism = self.make()
+        self.context: dict[str, Any] = {"max_length": MAX_LENGTH}
+        try:
+            self.mechanism = self.make()
+        except ValueError:  # perhaps it is made for decoders only
+            self.context["causal"] = True
+            self.mechanism = self.make()
         self.names |= {type(module).__name__ for module in self.mechanism.modules()}
         self.name = type(self.mechanism).__name__
 
@@ -77,7 +82,7 @@ class Subject:
         """Return another mechanism of this kind, with other parameters where a config makes it."""
         if isinstance(self.original, MechanismConfig):
             block = self.block if dropout_p is None else with_dropout(self.block, dropout_p)
-            made = self.original.make(block, LayerContext(max_length=MAX_LENGTH, **context))
+            made = self.original.make(block, LayerContext(**{**self.context, **context}))
         else:
             made = copy.deepcopy(self.original)
         return made.eval()
@@ -103,9 +108,9 @@ class Subject:
             self.refused.append(str(refusal))
 
     def note_refused_layers(self) -> None:
-        """Note whether a config refuses decoders or cross-attention."""
+        """Note whether a config refuses encoders, decoders or cross-attention."""
         self.rule = "made for a layer"
-        for context in {"causal": True}, {"cross": True}:
+        for context in {"causal": False}, {"causal": True}, {"cross": True}:
             try:
                 self.attempt(self.make, **context)
             except Refusal as refusal:

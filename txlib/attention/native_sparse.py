@@ -120,10 +120,8 @@ class NativeSparseConfig(MechanismConfig, name="native_sparse"):
         """Return the mechanism, with the block's dropout.
 
         Raises:
-            ValueError: in cross-attention.
+            ValueError: in an encoder, or in cross-attention.
         """
-        if layer.cross:
-            raise ValueError(
-                "NativeSparseAttention is always causal, and cross-attention is not; use ChosenBlocksConfig"
-            )
+        if layer.cross or not layer.causal:
+            raise ValueError("NativeSparseAttention is causal: use it in decoders, and ChosenBlocksConfig elsewhere")
         return NativeSparseAttention(self.block, self.top, self.window, block.attention.dropout)

@@ -84,6 +84,11 @@ TOGETHER = {"grouped heads": "the heads that share a key head choose their block
 CONFIGS["NativeSparseConfig"] = NativeSparseConfig(), {"exceptions": TOGETHER}
 
 
+def made_for_its_layer(config, block, max_length):
+    causal_only = isinstance(config, NativeSparseConfig)
+    return config.make(block, LayerContext(max_length=max_length, causal=causal_only))
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_config_keeps_the_contract(name):
     config, options = CONFIGS[name]
@@ -133,8 +138,8 @@ def test_no_mechanism_is_forgotten():
         if inspect.isclass(kind := getattr(txlib.attention, name)) and issubclass(kind, nn.Module)
         if list(inspect.signature(kind.forward).parameters)[1:5] == ["q", "k", "v", "mask"]
     }
-    layer, block = LayerContext(max_length=512), plain_block(Sizes(4, 2, 8, 6, 150))
-    made = {type(config.make(block, layer)).__name__ for config, _ in CONFIGS.values()}
+    block = plain_block(Sizes(4, 2, 8, 6, 150))
+    made = {type(made_for_its_layer(config, block, 512)).__name__ for config, _ in CONFIGS.values()}
     assert set(MODULES) <= found <= made | set(MODULES)
 
 
@@ -437,7 +442,7 @@ def small(name):
         config = replace(config, keys=4)
     if isinstance(config, NystromConfig):
         config = replace(config, landmarks=3)
-    return shake(config.make(block, LayerContext(max_length=9)))
+    return shake(made_for_its_layer(config, block, 9))
 
 
 def inputs(queries, keys, batch=2, dtype=torch.float32):
