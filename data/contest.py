@@ -1,4 +1,4 @@
-"""Write contest.json: BLEU and parameters of the translators that lessons 02 and 09 compare, three seeds each.
+"""Write contest.json: BLEU, parameters and steps of the translators that lessons 02 and 09 compare, three seeds each.
 
     python data/contest.py
 
@@ -11,7 +11,7 @@ from typing import Any
 
 OUT = Path(__file__).with_suffix(".json")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "translators.json"
-KEPT = ("parameters", "bleu")
+KEPT = ("parameters", "steps", "bleu")
 NAMES = {
     "rnn-plain": "one vector",
     "rnn": "attention",

@@ -17,7 +17,7 @@
 #
 # Lesson 08's Transformer reverses strings without a mistake. Can it translate *Die Menschen haben die Orks
 # angegriffen!*, word by word *The humans have the orcs attacked!*? Three trained translators are bundled with the
-# course. Let all of them try.
+# course. Let each of them try.
 
 # %% tags=["recorded"]
 import json
@@ -133,14 +133,14 @@ prove_equal(smoothed_loss(logits, labels), theirs, what="Ours and torch's loss")
 # %% [markdown]
 # The best prediction is the target itself: 0.9 for the right token, 0.1/4000 for each other. So the best lead of the
 # right logit is $\log (0.9 \cdot 4000 / 0.1) = 10.5$. The loss there is the target's entropy,
-# $0.9 \log \frac{1}{0.9} + 0.1 \log \frac{4000}{0.1} = 0.1 + 1.06$, about 1.2. Give the right token some logit and all
+# $0.9 \log \frac{1}{0.9} + 0.1 \log \frac{4000}{0.1} = 0.09 + 1.06 = 1.15$. Give the right token some logit and all
 # others 0, and let it grow:
 
 # %% jupyter={"source_hidden": true}
 figures.label_smoothing(len(vocabulary))
 
 # %% [markdown]
-# Even a model that knew every next token could not get below 1.2.
+# Even a model that knew every next token could not get below 1.15.
 #
 # ### 2.2 The learning rate: warm up, then slow down
 #
@@ -230,7 +230,7 @@ def train(model, groups):
     return losses
 
 # %% [markdown]
-# It gets 80 batches of at most 1,000 tokens, source and target together, in random order. That takes a quarter of a
+# We give it 80 batches of at most 1,000 tokens, source and target together, in random order. That takes a quarter of a
 # minute.
 
 # %% tags=["nbval-ignore-output"]
@@ -242,12 +242,26 @@ for start in (0, 10, 20, 40, 70):
 expect("Loss at the end", sum(losses[-10:]) / 10, 4.7, 6.3)
 
 # %% [markdown]
-# Does the start surprise you? Guessing blindly among 4,000 tokens costs $\log 4000 = 8.3$, and this is worse. Lesson 08
-# met the same: a new model bets on the token that it has just read. `zero_output` makes that bet as large as it can be.
-# The last matrix of each sub-layer starts at 0, so at first each block only passes its input on. What comes out of the
-# decoder is the vector of the token just read, and that token's own row of the embedding fits it best. The second
-# line above is already below 8.3.
-#
+# The start is a surprise: guessing blindly among 4,000 tokens costs $\log 4000 = 8.3$, and this is worse. Lesson 08
+# supposed why: a new model bets on the token that it has just read. `zero_output` makes the bet larger. With it, the
+# last matrix of each sub-layer starts at 0, so at first each block only passes its input on. What comes out of the
+# decoder is the vector of the token just read, and that token's own row of the embedding fits it best. Two fresh models
+# show both, with `zero_output` and without:
+
+# %%
+from dataclasses import replace
+
+inputs = example.input_ids, example.attention_mask, example.decoder_input_ids
+for zero in (True, False):
+    torch.manual_seed(0)
+    block = replace(config, zero_output=zero)
+    fresh = models.Transformer(replace(sizes, block=block)).eval()
+    logits = fresh(*inputs).logits  # (batch, target, vocab)
+    bets = (logits.argmax(dim=-1) == inputs[2])[labels != -100]  # (counted,)
+    print(f"{zero!s:5}: loss {smoothed_loss(logits, labels):4.1f},",
+          f"bets on the token just read {bets.float().mean():.0%}")
+
+# %% [markdown]
 # ## 3 How good is it?
 #
 # ### 3.1 A quarter of a minute
@@ -395,8 +409,7 @@ expect("BLEU after 80 steps", bleu(first, english), 0, 6)
 #
 # ### 3.3 Longer, and much longer
 #
-# Eighty steps are not enough. Section 1's third translator is the same model after 20,000 steps on all pairs, short and
-# long:
+# Section 1's third translator is the same model after 20,000 steps on all pairs, short and long:
 #
 # ```
 # txlib train translation --data games --preset course --r-drop 3 --steps 20000 --out runs/course
@@ -415,7 +428,7 @@ print(f"{result['steps']:,} steps, {minutes:.0f} min of one CPU core:",
       f"BLEU {result['bleu_greedy']:.1f}")
 
 # %% [markdown]
-# What does the long training make of the four sentences?
+# How does it translate our four sentences?
 
 # %% tags=["nbval-ignore-output"]
 final = load_pretrained(folder, dtype=torch.float32).to(device)
@@ -427,8 +440,7 @@ prove_bleu(loaded, "After 20,000 steps")
 expect("BLEU after 20,000 steps", bleu(loaded, english), 24, 30)
 
 # %% [markdown]
-# Compare each last line with the German. The meaning often arrives, in English order. A rare word like *Aas* (carrion)
-# is only copied.
+# The meaning often arrives, in English order. A rare word like *Aas* (carrion) is only copied.
 #
 # Try a sentence of yours: the model knows orcs and spaceships better than taxes. The last two sentences are lesson 03's
 # and section 1's; they differ only in the order of the nouns:
@@ -684,7 +696,8 @@ plots.heads(
 
 # %% [markdown]
 # In lesson 03 attention learned a dictionary on purpose. Here the training asked for no alignment, and yet for *orcs*,
-# *attack* and *humans* most heads look at the translation first. *ed* only continues a word: it has no partner, and the
+# *attack* and *humans* most heads look at the translation first. For *▁have*, one head looks at *haben*, three at
+# *angegriffen*: the German perfect is one verb in two places. *ed* only continues a word: it has no partner, and the
 # heads rest on the end of the sentence. So, in this sentence, it is a dictionary, but not in every row, nor with every
 # head.
 #
@@ -708,12 +721,13 @@ predict(
 )
 
 # %% [markdown]
-# Here is the result, recorded with the course:
+# The recorded result:
 
 # %%
 contest = json.loads((DATA / "contest.json").read_text())
 for name, entry in contest.items():
-    print(f"{name:29} BLEU", *(f"{score:.1f}" for score in entry["bleu"]))
+    print(f"{name:29} {entry['steps']:5,} steps, BLEU",
+          *(f"{score:.1f}" for score in entry["bleu"]))
 predicted("recipe-2017", "the newer choices are ahead")
 
 # %% [markdown]
@@ -722,9 +736,8 @@ predicted("recipe-2017", "the newer choices are ahead")
 # beats both Transformers.
 #
 # Two warnings. What we measured is speed: the recipe of 2017 was made for 100,000 steps of 25,000 target tokens each,
-# and two minutes hold 837 smaller ones, at one rate.
-# And all choices changed at once, so this does not say which one counts. (Lessons 06 and 07 take norm, rate and warm-up
-# apart.)
+# and two minutes hold 837 smaller ones, at one rate. And all choices changed at once, so this does not say which one
+# counts. (Lessons 06 and 07 take norm, rate and warm-up apart.)
 #
 # ## 7 What it costs, and what it bought
 #
@@ -735,7 +748,7 @@ predicted("recipe-2017", "the newer choices are ahead")
 # parameters is that? An attention layer has four $d \times d$ matrices with biases. A feed-forward network has two
 # matrices with biases, a norm has $2d$ numbers. An encoder block has one attention and two norms, a decoder block two
 # and three. Then one embedding of $V d$, for all three uses. (With post-norm there is no last norm.) The library has
-# both models; on torch's *meta* device they have shapes but no memory, so even a giant is built at once.
+# both models; on torch's *meta* device they have shapes but need no memory.
 
 
 # %%
@@ -807,7 +820,7 @@ table = {
 }
 
 # %% [markdown]
-# As a picture (without ByteNet, whose cost was not given):
+# As a picture (squares are ensembles; ByteNet is left out, since its cost was not given):
 
 # %% jupyter={"source_hidden": true}
 figures.costs(
