@@ -38,6 +38,7 @@ def settings(names: dict) -> dict:
             "no residual": {"wiring": no_residual},
             "no norm": {"wiring": names["no_norm"]},
             "no norm, not even the last": {"wiring": names["no_norm"], "last_norm": False},
+            "no attention": {"wiring": both(left_out, pre_norm)},
             "no feed-forward": {"wiring": no_network},
             "no feed-forward, 18 blocks": {"wiring": no_network, "blocks": 18},
         },

@@ -132,8 +132,8 @@ print("layers: 4   less than one part in a million:", apart(streams[4]) < 1e-6)
 
 # %% [markdown]
 # This is **rank collapse**: the matrix of word vectors shrinks to rank 1, to copies of a single row. Dong et al. (2021)
-# proved that a layer does not halve the fraction; it roughly *cubes* it. Compare the lines for 2 and 3 layers. (After
-# four, only the rounding error of 32-bit numbers is left.)
+# proved that it goes faster than by halves: each layer roughly *cubes* the fraction. Compare the lines for 2 and 3
+# layers. (After four, only the rounding error of 32-bit numbers is left.)
 #
 # Training would have a hard time repairing this stack: next to no gradient gets through. Suppose the loss wants the
 # outputs of *orcs* and *humans* to differ. How strongly does it pull at the input?
@@ -208,8 +208,8 @@ figures.block()
 # way around $f'$. Take twelve layers, each with the slope 0.1. Without residuals, the slope of all together is
 # $0.1^{12}$, a millionth of a millionth. With residuals it is $1.1^{12} = 3.1$.
 #
-# (An addition needs two vectors of one length, so $f$ must map $d$ dimensions to $d$.) Here are the same twelve layers,
-# with the same weights, as additions:
+# (An addition needs two vectors of the same length, so $f$ must map $d$ dimensions to $d$.) Here are the same twelve
+# layers, with the same weights, as additions:
 
 # %%
 x, added = sent, [sent]
@@ -219,7 +219,7 @@ with torch.no_grad():
         added.append(x)
 
 # %% [markdown]
-# How much tells words apart now?
+# What fraction tells words apart now?
 
 # %% jupyter={"source_hidden": true}
 plots.lines(
@@ -307,8 +307,9 @@ for name, norm in {"batch norm": batch_norm, "layer norm": without_gain}.items()
     print(f"{name}: more padding changes a sentence by {change:.0%}")
 
 # %% [markdown]
-# The zeros of the padding pull every variance down, which inflates everything else. Layer norm looks at one word only,
-# so it cannot depend on padding.
+# The zeros of the padding pull every variance down, which inflates everything else. (One can leave the padding out. But
+# then a word still depends on which sentences share its batch.) Layer norm looks at one word only, so it depends on
+# neither.
 #
 # ### RMS norm
 #
@@ -515,7 +516,7 @@ by_pairs = -pair[here, following].log().mean().item()
 print(f"loss by frequency {by_frequency:.2f}, by pairs {by_pairs:.2f} nats")
 
 # %% [markdown]
-# The candidates: the whole block, in pre-norm; then without residuals, without norms, without feed-forward networks.
+# The candidates: the whole block, in pre-norm; then without residuals, norms, attention, or feed-forward networks.
 # Without the networks a model has only a third of the parameters, so it also competes with 18 blocks instead of 6.
 
 # %% tags=["recorded"]
@@ -527,7 +528,7 @@ def no_norm(x, sublayer, norm):
     return x + sublayer(x)
 
 # %% [markdown]
-# All of them train alike:
+# All of them are trained the same way:
 
 # %% tags=["recorded"]
 def train(model, lr, steps=600):
@@ -546,8 +547,8 @@ def train(model, lr, steps=600):
 # Which part can go? Guess, and count as learning only a clear lead, 0.5 nats over the table of frequencies.
 
 # %%
-predict("block-parts", "Without which part does the model still learn?",
-        "residuals", "the blocks' norms", "feed-forward networks", "none of them")
+predict("block-parts", "Without which of them does the model still learn?",
+        "residuals", "the blocks' norms", "attention or feed-forward", "none of them")
 
 # %% [markdown]
 # Train two of them here. (Losses are means of the last 50 steps.)
@@ -568,7 +569,7 @@ for name, wiring in {"whole block": pre_norm, "no residual": no_residual}.items(
 from txlib.paths import DATA
 
 recorded = json.loads((DATA / "block.json").read_text())
-predicted("block-parts", "feed-forward networks")
+predicted("block-parts", "attention or feed-forward")
 
 # %% [markdown]
 # The figure shows where each run ended, next to both tables:
@@ -585,10 +586,11 @@ figures.seeds_by_rate(
 # rate (one of the six runs without norms has begun to get further). For the norms there is a surprise: leave out the
 # last one as well, and it learns, though less than the whole block. (We have not tested why.)
 #
-# Without the feed-forward networks it ends level with the table of pairs at best; three times as many attention layers
-# hardly get further (on average 2.51 against 2.54 at 0.001, and 2.41 both times at 0.003). Our explanation: it can look
-# things up, but do little with what it finds. Only the whole block, at 0.003, is clearly better than the pairs with
-# every seed. So only there do we see that it uses more than the last character.
+# Without attention the model learns, but stays behind the table of pairs; since it never sees an earlier character, it
+# cannot win. Without the feed-forward networks it ends level with that table at best; three times as many attention
+# layers hardly get further (on average 2.51 against 2.54 at 0.001, and 2.41 both times at 0.003). Our explanation: it
+# can look things up, but do little with what it finds. Only the whole block, at 0.003, is clearly better than the pairs
+# with every seed. So only there do we see that it uses more than the last character.
 
 # %% [markdown]
 # ## 5 Break it: the gradient in each layer
@@ -692,7 +694,8 @@ predicted("residual-where", "attention")
 # At 0.001 it comes out as predicted, with every seed. Around attention the model learns, and its words stay apart;
 # around the feed-forward network it does not, and they become alike. Without attention, six feed-forward networks in a
 # row need no residual at all: it is not depth as such that stops the learning, but averaging without a way around it.
-# (At 0.003 attention's residual alone is not enough with any seed.)
+# (At 0.003 attention's residual alone is not enough with any seed, and its words end up more alike than at 0.001. So
+# something else can stop the learning, which we have not tested.)
 #
 # Pre-norm and post-norm both keep words apart, and their gradients arrive. They still learn differently, as lesson 07
 # shows.

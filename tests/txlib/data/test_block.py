@@ -26,6 +26,7 @@ def test_each_sub_layer_has_the_wiring_of_its_setting(lesson):
     attention, network = whole.self_attention, whole.feed_forward
     attended, fed = attention(whole.self_attention_norm(x)), whole.feed_forward_norm
     expected = {
+        ("parts", "no attention"): x + network(fed(x)),
         ("parts", "no feed-forward"): x + attended,
         ("residual", "around attention only"): network(fed(x + attended)),
         ("residual", "around feed-forward only"): attended + network(fed(attended)),
