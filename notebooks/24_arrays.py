@@ -4,7 +4,7 @@
 # **After this lesson you will be able to**
 #
 # - build a Perceiver, which reads pixels, bytes, or both at once, and count what its latents save;
-# - say what position features are good for, and compare it fairly with a linear layer;
+# - say what position features are good for, and compare a Perceiver fairly with a linear layer;
 # - see what its latents look at;
 # - ask it for outputs of any number and kind with queries: Perceiver IO.
 #
@@ -30,6 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import plots
 from txlib.data import digits
+from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, progress
 from txcourse.lesson import prove_equal, show_source
 
@@ -44,14 +45,24 @@ torch.set_num_threads(1)  # for tensors this small, more threads only wait
 #
 # - a **cross-attention**: $m$ latents look at the input, an array of $n$ rows. It costs $m \cdot n$ scores.
 # - a **latent Transformer**: a few ordinary blocks on the latents alone. Each costs $m^2$, whatever $n$ is.
-# - again, with another look at the input, as often as you like; at the end the mean of the latents is the answer.
+# - again, with another look at the input, as often as you like; at the end a linear layer answers from
+#   their mean.
 #
 # "Array" means: rows of numbers, whatever they are. Pixels, bytes, points, sound. The network is the same.
-#
+
+# %% jupyter={"source_hidden": true}
+figures.perceiver(
+    title="A few latents read a long array, and all depth stays with them",
+    alt="On the left a tall column, the array with n rows. Lines from all of them lead to a short column, the latents with "
+    "m rows: look, n times m. An arrow to the latents again: blocks, m squared each. Another, into which the array leads "
+    "once more: look again, blocks. A last arrow: mean, answer.",
+)
+
+# %% [markdown]
 # ### 2.1 Build it
 #
 # We have the idea. What is missing is a block that looks. One class does both kinds of attention. It is lesson 06's
-# pre-norm block. The input has another width than the latents, and its own norm (`width` is that of queries, keys and
+# pre-norm block. The input has a width of its own, and its own norm (`width` is that of queries, keys and
 # values):
 
 
@@ -132,7 +143,8 @@ for name, config in {"shared": imagenet, "not shared": apart}.items():
 #
 # We have the model. What is missing is the count. Six layers of self-attention on $n$ rows make $6n^2$ scores per
 # head. One look and six latent blocks: $nm + 6m^2$. For a photograph of $224 \times 224 = 50{,}176$ pixels and $m =
-# 512$: 15 billion against 27 million. Depth no longer depends on $n$: ten more blocks add $10 m^2$. All operations,
+# 512$: 15 billion against 27 million. What a further block costs no longer depends
+# on $n$: ten more add $10 m^2$. All operations,
 # feed-forward networks included:
 
 
@@ -195,12 +207,14 @@ for n in (256, 1024, 2048):
 #
 # ### 4.1 Where is what: Fourier features
 #
-# We have a reader that is cheap. What is missing is what it needs to know of an input. Latents look at the array by
+# We have a reader that is cheap. What is missing is what it needs to know about an input. Latents look at the array by
 # attention, and attention doesn't see order. Without further help a Perceiver treats a picture as a bag of gray values.
-# So each row of the array must *say* where it is. One could give it the coordinates, $p = (\text{row}, \text{column})$,
-# scaled to $[-1, 1]$. But a linear function of $p$ alone only rises or only falls along a line, so no query can pick
-# out a place in the middle. With waves of many frequencies it can (the idea of lesson 05's sinusoids). For each
-# coordinate $p$ and $b$ frequencies $f$ from 1 to half the number of points along it:
+# So each row of the array must *say* where it is. It could give its coordinates, $p = (\text{row}, \text{column})$,
+# scaled to $[-1, 1]$. But a linear function of $p$ alone only rises or only falls along a line. The norm before the
+# look bends it into one broad hump at best. With waves of many frequencies a query can pick out any place (the idea
+# of lesson 05's sinusoids). For $p = 0.5$ and the frequencies 1 and 2 the sines are $\sin(\pi/2) = 1$ and
+# $\sin \pi = 0$, the cosines $\cos(\pi/2) = 0$ and $\cos \pi = -1$: together $(0.5, 1, 0, 0, -1)$. In general,
+# for each coordinate $p$ and $b$ frequencies $f$ from 1 to half the number of points along it:
 #
 # $$\big[\,p,\; \sin(\pi f_1 p), \dots, \sin(\pi f_b p),\; \cos(\pi f_1 p), \dots, \cos(\pi f_b p)\,\big]$$
 #
@@ -237,7 +251,8 @@ plots.heatmap(
 
 # %% [markdown]
 # Two columns are equal: sin 3 and sin 4. With both ends on the grid, eight points have seven steps, and the limit is
-# $7/2$, not $8/2$: the paper's rule goes a little too far. On 224 points it makes no difference.
+# $7/2$, not $8/2$: the paper's rule goes a little too far. With its 64 frequencies on 224 points no two columns
+# are equal.
 
 # %% [markdown]
 # ### 4.2 Three readers, and a rival
@@ -345,9 +360,9 @@ predicted("perceiver-digits", "the linear layer", "It is told where each pixel i
 from txlib.paths import DATA
 
 recorded = json.loads((DATA / "arrays.json").read_text())
-for name, lengths in recorded.items():
+for name, runs in recorded.items():
     print(name)
-    for steps, seeds in lengths.items():
+    for steps, seeds in runs.items():
         print(f"{steps:>8} batches:", " ".join(f"{each:.1f}%" for each in seeds.values()))
 
 # %% [markdown]
@@ -357,8 +372,8 @@ for name, lengths in recorded.items():
 #
 # Two coordinates say *where*, in principle, and 1,500 batches of them do about what 300 with Fourier features did. Our
 # explanation: to find a stroke in two coordinates, the network has to build something like waves itself; Fourier
-# features hand it places ready to compare. Without positions, a quarter of the digits is all that there is: at first
-# not even that, in the end a little more than the linear layer on sorted values.
+# features hand it places ready to compare. Without positions the reader gets no more than a quarter of the digits: at
+# first not even that, in the end a little more than the linear layer on sorted values.
 #
 # What do the eight latents of the first reader look at? Their weights in the first look, laid over one digit:
 
@@ -405,8 +420,8 @@ torch.manual_seed(0)
 order, four = torch.randperm(64), test.pixel_values[:4]  # four digits
 moved = four.flatten(1)[:, order].view(4, 1, 8, 8)
 with torch.no_grad():
-    array = as_array(four, where)
-    stays = torch.allclose(perceiver(array), perceiver(array[:, order]), atol=1e-4)
+    rows = as_array(four, where)  # (4, 64, 19)
+    stays = torch.allclose(perceiver(rows), perceiver(rows[:, order]), atol=1e-4)
     print("rows in another order: the answer", "stays" if stays else "changes")
     for name, reader in readers.items():
         stays = torch.allclose(reader(four), reader(moved), atol=1e-4)
@@ -554,7 +569,17 @@ for seed in range(3):
 # \text{answer}_i = \text{Look}(\text{query}_i, \text{latents})$$
 #
 # $o$ queries cost $o \cdot m$. They don't see each other, so you may ask for some now and for others later. (You have
-# met the idea: PMA's seeds are output queries; only they are always the same.) The two models side by side:
+# met the idea: PMA's seeds are output queries; only they are always the same.)
+
+# %% jupyter={"source_hidden": true}
+figures.perceiver(
+    asked=10, title="The queries' look mirrors the first one",
+    alt="The array, the look and the latents as before, once. On the right, lines from all latents lead to a column of o "
+    "answers: look, o times m. A query for each says what is wanted.",
+)
+
+# %% [markdown]
+# The two models side by side:
 #
 # | | Perceiver (2021) | Perceiver IO (2022) |
 # | --- | --- | --- |
@@ -617,7 +642,8 @@ painter = fit(PerceiverIO(19, 18), painted, 700, rate=8e-3, what="The painter")
 # Is it good? Three rivals: the mean of all training pictures; for each pixel the nearest one that can be seen; and the
 # best *linear* guess, which knows from the training pictures how every pixel varies with every other: with $\Sigma$
 # their covariance, hidden pixels are $\mu_h + \Sigma_{hs} \Sigma_{ss}^{-1} (x_s - \mu_s)$. (A small number on the
-# diagonal keeps the inverse tame.)
+# diagonal keeps the inverse tame.) With one pixel seen and one hidden: if both have mean 0.5, the seen one has the
+# variance 0.10, their covariance is 0.05, and 0.9 is seen, the guess is $0.5 + 0.05 / 0.10 \cdot (0.9 - 0.5) = 0.7$.
 
 # %%
 torch.manual_seed(0)
@@ -645,7 +671,7 @@ for name, answer in answers.items():
     print(f"{name:22} squared error on hidden pixels {error:.4f}")
 
 # %% [markdown]
-# The network's error is a quarter less than the mean picture's: what was seen says something about the rest. Copying a
+# The network's error is a quarter lower than the mean picture's: what was seen says something about the rest. Copying a
 # neighbor is far worse: strokes are narrow. And the linear guess is clearly better than the network. Our
 # explanation, as for the digits' labels: 700 training steps do not make up for what the rival is given, here every pair
 # of pixels. But the
@@ -680,13 +706,22 @@ picture.axes[0].set_facecolor("0.75")
 picture
 
 # %% [markdown]
-# Strokes, with smooth edges that no training picture has, and ghosts of strokes that are not there. They follow what
-# was seen where there was something to see, and are blurred where several digits would fit: the mean of what is
+# Strokes, with smooth edges that no training picture has, and ghosts of strokes that are not there. The answers follow
+# what was seen where there was something to see, and are blurred where several digits would fit: the mean of what is
 # possible has the least squared error. (Why slow waves? Between the points of the grid training never looked. Try the
 # array's own, which go up to frequency 4: `where` and `fourier(grid(32), 4, 8)`.)
 #
 # Break it: queries that don't say where. Take the Fourier features out of the *queries* alone, and ask with
 # zeros:
+
+# %% jupyter={"source_hidden": true}
+predict(
+    "blind-queries", "What does the painter answer if no query says where?",
+    "the mean picture", "one gray for the whole picture", "noise",
+)
+
+# %% [markdown]
+# All 64 queries are now the same:
 
 # %%
 with torch.no_grad():
@@ -696,6 +731,7 @@ print(f"largest difference between two pixels of one picture: {apart:.6f}")
 print(f"squared error on hidden pixels {(blind - ink)[hidden].square().mean():.4f}")
 gray = (known.mean() - ink)[hidden].square().mean()
 print(f"the mean gray of the training, everywhere {gray:.4f}")
+predicted("blind-queries", "one gray for the whole picture")
 
 # %% [markdown]
 # Equal questions get equal answers: one gray for a whole picture. All that the answer knows of *where* comes in with
@@ -845,7 +881,7 @@ with torch.no_grad():
 # ## 9 Summary
 #
 # - A Perceiver moves to $m$ latents early and stays there: $nm + Lm^2$. It is a network for sets; what the rows say
-#   of their places and kinds makes pictures, texts, or both of them.
+#   about their places and kinds makes pictures, texts, or both of them.
 # - Generality costs: after a short training a linear layer that is told where each pixel is was better, and on short
 #   sentences a linear layer on counts of bytes.
 # - Perceiver IO asks: an output query for each number that is wanted.

@@ -52,8 +52,8 @@ for n in (1024, 8192, len(play)):
           f"scores {n * n * 4 / 1e6:10,.0f} MB per head")
 
 # %% [markdown]
-# That is per head, with rows of 64 four-byte numbers. For the whole play, inputs and output fit into a corner of
-# memory; the scores of one head alone need 49 GB, more than most computers have. And yet each score is needed only for
+# For the whole play, inputs and output fit into a corner of memory; the scores of one head alone need 49 GB, more
+# than most computers have. And yet each score is needed only for
 # a moment: to become a weight, and to multiply one row of values.
 #
 # So here is the wish: **the same numbers, without the matrix.** Not another pattern, as in lesson 31, and not an
@@ -148,10 +148,8 @@ figures.roofline(
 )
 
 # %% [markdown]
-# (Faster arithmetic would not help these two: the slope is their ceiling.)
-#
 # On a GPU, whose ridge is further to the right, the two products wait for memory as well: with 31 operations per byte
-# (62 in 16 bits) they are below a ridge of 150. All of attention is. So the way to a faster attention is not fewer
+# (62 in 16 bits) they are below a ridge of 150. So the way to a faster attention is not fewer
 # operations. It is **fewer journeys**: take a few numbers into the small, fast memory next to the arithmetic, do
 # *everything* with them that will ever be done, and write down only the result. These are the two memories of an A100
 # (Dao et al. 2022, figure 1), and what should travel:
@@ -185,9 +183,9 @@ figures.causal_walk(title="One tile at a time; what is done is forgotten")
 
 # %%
 x = torch.tensor([2.0, 1.0, 5.0, 3.0, 9.0, 8.0])  # (6,): the scores of one query
-m = x.max()  # pass 1
-l = (x - m).exp().sum()  # pass 2
-print("safe  ", ((x - m).exp() / l).tolist()[:3])  # pass 3
+largest = x.max()  # m, pass 1
+total = (x - largest).exp().sum()  # l, pass 2
+print("safe  ", ((x - largest).exp() / total).tolist()[:3])  # pass 3
 large = 100 * x
 print("unsafe", (large.exp() / large.exp().sum()).tolist()[:3], "with 100 times x")
 
@@ -216,11 +214,11 @@ def one_pass(numbers):
 
 
 in_one = torch.tensor(one_pass(x.tolist()))
-prove_equal(in_one, torch.stack([m, l]), what="One pass and two passes")
+prove_equal(in_one, torch.stack([largest, total]), what="One pass and two passes")
 
 # %% [markdown]
 # Watch the sum: at 5 and at 9 it collapses to little more than 1, because next to the new maximum all that went before
-# hardly counts. Nothing is lost; it is only measured by another yardstick.
+# hardly counts. Nothing is lost; it is only measured with a different yardstick.
 #
 # ### 3.3 Two halves make a whole
 #
@@ -237,7 +235,7 @@ def join(one, other):
 
 halves = [(half.max(), (half - half.max()).exp().sum()) for half in x.split(3)]
 joined, backward = join(*halves), join(*halves[::-1])
-whole = torch.stack([m, l])
+whole = torch.stack([largest, total])
 prove_equal(torch.stack(joined), whole, what="Two halves joined, and the whole")
 prove_equal(torch.stack(backward), whole, what="In the other order, they")
 
@@ -398,7 +396,7 @@ for name, numbers in largest.items():
 # And journeys? Count the numbers that travel between slow and fast memory. The definition writes the scores, reads
 # them, writes the weights, reads them: $4n^2 + 4nd$. The tiles read $q$ once, write the output once, and read all of
 # $k$ and $v$ once *per tile of queries*: $2nd + 2nd \cdot n / B$ with $B$ queries in a tile. At $n = 4096$ and $d = 64$
-# the definition moves 68 million numbers. Tiles of 16 move 135 million, so the gain is lost; tiles of 64 move 34, tiles
+# the definition moves 68 million numbers. Tiles of 16 move 135 million, twice as many; tiles of 64 move 34, tiles
 # of 256 move 9. (Section 7 counts them for a kernel of yours.)
 #
 # A tile can only be as large as fast memory allows. If that holds $M$ numbers, $B$ is about $M / d$, up to a constant
@@ -443,7 +441,7 @@ print(f"q, k and v {3 * q.nbytes / 1e6:.1f} MB, "
 # $$dV = P^\top dO \qquad dP = dO\, V^\top \qquad dS_{ij} = P_{ij}\Big(dP_{ij} - \sum_k P_{ik}\, dP_{ik}\Big) \qquad
 # dQ = \tfrac{1}{\sqrt d}\, dS\, K \qquad dK = \tfrac{1}{\sqrt d}\, dS^\top Q$$
 #
-# The third is the softmax's gradient, and it has a sum over the whole row again! But that sum is an old acquaintance:
+# The third is the softmax's gradient, and it has a sum over the whole row again! But that sum needs no row of $P$:
 #
 # $$\sum_k P_{ik}\, dP_{ik} = \sum_k P_{ik} \sum_c dO_{ic} V_{kc} = \sum_c dO_{ic} \sum_k P_{ik} V_{kc}
 # = \sum_c dO_{ic}\, O_{ic} =: D_i$$
@@ -524,8 +522,12 @@ def forgetful(m, l, o, S, V):
     return greater, l + P.sum(dim=-1, keepdim=True), o + P @ V  # nothing is rescaled
 
 
+# %% [markdown]
+# In which order is the mistake worst?
+
+# %% jupyter={"source_hidden": true}
 predict("flash-order", "In which order of the keys is the output most wrong?",
-        "best key first", "best key last", "shuffled", "wrong alike in all three")
+        "best key first", "best key last", "shuffled", "equally wrong in all three")
 
 # %% [markdown]
 # Have you decided?
@@ -592,7 +594,8 @@ class StandIn:
 # %% [markdown]
 # ### 7.2 Nineteen lines
 #
-# Now the kernel: one head, no mask, and sizes that divide. Read it next to `take_in`: the outer loop over tiles of
+# Now the kernel: one head, no mask, and sizes that divide evenly. Read
+# it next to `take_in`: the outer loop over tiles of
 # queries is gone, because each turn is now one program. (`tl.constexpr` marks what is known before the kernel is
 # compiled: sizes of tiles.)
 
@@ -629,13 +632,13 @@ def my_kernel(q, k, v, out, n, scale,
 
 # %%
 n, d = 128, 16
-q, k, v = torch.randn(3, n, d)  # (n, d) each
+short = torch.randn(3, n, d)  # q, k, v
 for ROWS in (16, 32, 64):
-    tl = StandIn(q, k, v, torch.zeros(n, d))
+    tl = StandIn(*short, torch.zeros(n, d))
     for tl.program in range(n // ROWS):
         my_kernel(0, n * d, 2 * n * d, 3 * n * d, n, d**-0.5, d, ROWS, 16)
     out = tl.memory[3 * n * d :].view(n, d)
-    torch.testing.assert_close(out, definition(q, k, v))
+    torch.testing.assert_close(out, definition(*short))
     formula = 2 * n * d + 2 * n * d * n // ROWS
     print(f"tiles of {ROWS} queries: {tl.moved:6,} numbers moved, formula {formula:6,}")
 
@@ -656,11 +659,11 @@ else:
     from my_kernel import my_kernel as in_triton
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    q, k, v = (x.to(device) for x in (q, k, v))
-    out = torch.empty_like(q)
-    in_triton[(n // 32,)](q, k, v, out, n, d**-0.5, D=d, ROWS=32, COLUMNS=16)
-    prove_equal(out, definition(q, k, v), tolerance=1e-2 if q.is_cuda else 1e-5,
-                what=f"Your kernel in Triton on {q.device} and the definition")
+    short = short.to(device)
+    out = torch.empty(n, d, device=device)
+    in_triton[(n // 32,)](*short, out, n, d**-0.5, D=d, ROWS=32, COLUMNS=16)
+    prove_equal(out, definition(*short), tolerance=1e-2 if short.is_cuda else 1e-5,
+                what=f"Your kernel in Triton on {short.device} and the definition")
 
 # %% [markdown]
 # `in_triton[(4,)]` starts four programs; tensors become addresses by themselves.
@@ -705,15 +708,15 @@ block = dense.config.block.replace(mechanism=FlashConfig())
 flash = GPT(replace(dense.config, block=block)).eval()
 flash.load_state_dict(dense.state_dict())
 ids = torch.randint(100, (1, 50))  # (1, n)
-q, k, v = torch.randn(3, 300, 64)  # (n, d) each
+some = torch.randn(3, 1, 300, 64)  # q, k, v
 with torch.no_grad():
     prove_equal(flash(ids).logits, dense(ids).logits, tolerance=1e-4, what="The models")
-    theirs = TiledAttention.apply(q[None], k[None], v[None], True)[0]  # (n, d)
-    prove_equal(Flash.apply(q, k, v, True), theirs, what="Your tiles and the library's")
+    theirs = TiledAttention.apply(*some, True)[0]  # (n, d)
+    prove_equal(Flash.apply(*some[:, 0], True), theirs, what="Your tiles and the library's")
 show_source(Tiles.of_columns)
 
 # %% [markdown]
-# ### 7.5 Masks as rules: FlexAttention
+# ### 7.5 Masks as rules: FlexAttention (second reading)
 #
 # A kernel for each mask? torch's **FlexAttention** (Dong et al. 2024) writes it for you: you give a rule, `mask_mod`,
 # that says for a query and a key whether they meet; it compiles the rule into a kernel of tiles, and skips the tiles in
@@ -736,13 +739,13 @@ def mask_mod(batch, head, query, key):
     return (query >= key) & near & (document[query] == document[key])
 
 
-q, k, v = torch.randn(3, 1, 2, 256, 64)  # (batch, heads, n, d) each
+heads = torch.randn(3, 1, 2, 256, 64)  # q, k, v: (batch, heads, n, d) each
 tiles = create_block_mask(mask_mod, None, None, 256, 256, device="cpu", BLOCK_SIZE=64)
 sinks = global_tokens([0, 1, 2, 3, 128, 129, 130, 131])
 ours = causal() & (sliding_window(64) | sinks) & documents([128, 128])
 with warnings.catch_warnings(action="ignore"):
-    prove_equal(flex_attention(q, k, v, block_mask=tiles),
-                DenseAttention()(q, k, v, ours), what="FlexAttention and our rules")
+    prove_equal(flex_attention(*heads, block_mask=tiles),
+                DenseAttention()(*heads, ours), what="FlexAttention and our rules")
 print(f"{tiles.sparsity():.0f}% of the tiles are never made")
 
 # %% [markdown]
@@ -792,8 +795,8 @@ from txlib.paths import DATA
 
 gpu = json.loads((DATA / "gpu_attention.json").read_text())
 print(f"{gpu['device']}, {gpu['date']}: {gpu['peak']:.0f} TFLOP/s at most")
-for mask, lengths in gpu["TFLOP/s"].items():
-    for length, kernels in lengths.items():
+for mask, speeds in gpu["TFLOP/s"].items():
+    for length, kernels in speeds.items():
         row = "  ".join(f"{name} {speed:5.1f}" for name, speed in kernels.items())
         print(f"{mask:10} n {int(length):6,}:  {row}")
 
@@ -821,8 +824,7 @@ for mask, lengths in gpu["TFLOP/s"].items():
 # 8-bit numbers become usable by scaling each block on its own and by a random rotation that spreads outliers. 1.5 to 2
 # times as fast as its predecessor on an H100: up to 740 trillion operations per second in 16 bits, 75% of the peak.
 #
-# None of them is sub-quadratic, and none is an approximation. They moved the point at which the quadratic wall hurts:
-# up to tens of thousands of tokens, exact attention is simply fast.
+# None of them is sub-quadratic, and none is an approximation: they moved the point at which the quadratic wall hurts.
 
 # %% [markdown]
 # ## 8 Quiz
@@ -875,13 +877,13 @@ for mask, lengths in gpu["TFLOP/s"].items():
 # Right: $L$. ($D$ is made from the output and its gradient when that has arrived.)
 # </details>
 #
-# **4. Your implementation agrees with the definition on random data to 1e-6. A colleague's data has its largest scores
-# at the end, and the output is wrong. What do you look at first?**
+# **4. Your implementation passes its one test, to 1e-6. A colleague's data has its largest scores at the end, and the
+# output is wrong. What do you look at first?**
 #
 # <details><summary>A. The rescaling</summary>
 #
-# Right. It does something only when the maximum rises, and how much it rises depends on the data. (But with random
-# data it should not agree either: how many tiles did the test have?)
+# Right. It does something only when the maximum rises from one tile to the next. A test of a single tile never needs
+# it, nor does one with the best key first.
 # </details>
 # <details><summary>B. The type: 32 bits are too few</summary>
 #

@@ -116,7 +116,7 @@ for name, steps, days, paper in (("base", 1e5, 0.5, 3.3e18), ("big", 3e5, 3.5, 2
 # The fraction of what a machine *could* do that goes into the model's own operations is its **model FLOP utilization**,
 # MFU. What checkpointing computes again (lesson 35) does not count: it makes no progress.
 #
-# (The caption of that table, and many a slide after it, says "at a fraction of the training cost". Lesson 09 has shown
+# (The caption of that table, like many slides since, says "at a fraction of the training cost". Lesson 09 has shown
 # where that holds: for French, and against ensembles. It does not hold for *big* on German against single models.)
 #
 # ### 2.3 How busy is a GPU today?
@@ -178,10 +178,12 @@ for name, operations in runs.items():
           f"{dollars:10,.0f} $ {energy:10,.0f} kWh")
 
 # %% [markdown]
-# Two of these can be checked. Meta states 30.84 million GPU-hours for the last one: utilization was lower than 40%, or
-# not all hours went into the final run. And GPT-3, on the GPUs of its time, took 1,287,000 kWh, nearly five times what
-# is printed here (Patterson et al. 2021, table 4): newer machines need less for the same. (A household in Europe uses
-# about 3,500 kWh per year.) Not in the bill: failed runs, trial runs, people, and all the use that comes after.
+# Two of these can be checked. Meta states 30.84 million GPU-hours for the last one, 16% more. Half of that is what
+# $6ND$ leaves out (at 8,192 tokens and $d = 16{,}384$, section 2.1's $n / 6d$ is 8%). For the other half, utilization
+# was lower than 40%, or not all hours went into the final run. And GPT-3, on the GPUs of its time, took 1,287,000 kWh,
+# nearly five times what is printed here (Patterson et al. 2021, table 4): newer machines need less for the same. (A
+# household in Europe uses about 3,500 kWh per year.)
+# Not in the bill: failed runs, trial runs, people, and all the use that comes after.
 
 # %% [markdown]
 # ## 4 A ladder of our own
@@ -382,7 +384,7 @@ expect("a", sum(found) / 3, 0.3, 0.75)
 
 # %% [markdown]
 # Kaplan et al. (2020) found $a = 0.73$: a budget ten times as large should go mostly into size. Hoffmann et al. (2022)
-# found 0.50, 0.49 and 0.46 in three ways: into both alike. With 70 billion parameters and 1.4 trillion tokens their
+# found 0.50, 0.49 and 0.46 in three ways: into both equally. With 70 billion parameters and 1.4 trillion tokens their
 # *Chinchilla* was better than models of four times its size. Why the difference? Hoffmann et al. blamed the learning
 # rate, which fell over the same length in all of Kaplan's runs. Porian et al. (2024) did it all again, and that
 # mattered little. What mattered: the last layer's operations were not counted, the smallest models warmed up too long,
@@ -396,10 +398,10 @@ expect("a", sum(found) / 3, 0.3, 0.75)
 # %% [markdown]
 # ## 6 A formula for all of it
 #
-# ### 6.1 Three summands
+# ### 6.1 Three terms
 #
 # So far we can say something only about budgets that have been spent. The large one has not. The third way of Hoffmann
-# et al. (2022, equation 2) is a formula with three summands: what no model can know, what this one has no room for,
+# et al. (2022, equation 2) is a formula with three terms: what no model can know, what this one has no room for,
 # what it has not read.
 #
 # $$L(N, D) = E + \frac{A}{N^\alpha} + \frac{B}{D^\beta}$$
@@ -446,7 +448,8 @@ def fit(runs, floor=None, E=1.7, power=0.5):  # runs: (N, D, loss) each
 
 
 # %% [markdown]
-# From the formula, the best size for $C = 6ND$ grows as $C^{\beta / (\alpha + \beta)}$ (set the derivative to zero). So
+# From the formula, the best size for $C = 6ND$ grows as $C^{\beta / (\alpha + \beta)}$ (set the derivative to
+# zero; $\frac{1}{2}$ if $\alpha = \beta$). So
 # a fit also says what $a$ is:
 
 
@@ -562,7 +565,7 @@ predicted("next-budget", "about 0.01 to 0.03 nats", "The formula is off by 0.019
 
 # %% [markdown]
 # Three times the budget can be predicted: the formula is off by 0.019 nats, without a floor by 0.034, and the claim
-# that nothing changes by 0.117. For the *best* loss, 1.881, the formula promises 1.896 and the straight line, which has
+# that nothing changes by 0.117. For the *best* loss, 1.881, the formula predicts 1.896 and the straight line, which has
 # no floor either, 1.857: there the formula wins by less. That is how large runs are planned: small ones are fitted, and
 # the large one is trained once.
 #

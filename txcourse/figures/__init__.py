@@ -70,7 +70,7 @@ from txcourse.figures.recurrent import four_readers, gradients_back, reach, recu
 from txcourse.figures.rewards import pushed_answers
 from txcourse.figures.scale import cuts, isoflops, magnitudes, memory, ring, shards, split_network, timetable
 from txcourse.figures.serving import batches, block_tables, pages, step_mask, tradeoff
-from txcourse.figures.sets import clusters
+from txcourse.figures.sets import clusters, perceiver
 from txcourse.figures.sparse import big_bird, by_distance, causal_forms, circle, cone, longformer
 from txcourse.figures.state import Touch, chunks, state_steps
 from txcourse.figures.transformer import costs, encoder_decoder, three_masks
@@ -163,6 +163,7 @@ __all__ = [
     "overlap",
     "padding_sides",
     "pages",
+    "perceiver",
     "picked_rows",
     "picking",
     "plane",

@@ -28,3 +28,14 @@ def test_a_point_is_the_larger_the_more_weight_it_has():
     (axes,) = figures.clusters(points, {"net": cluster}, title="A title", alt="", weights=weights).axes
     sizes = axes.collections[0].get_sizes().tolist()
     assert sorted(range(3), key=sizes.__getitem__) == [0, 2, 1]
+
+
+def test_latents_are_few_and_each_query_has_an_answer():
+    for asked, latents in (0, 3), (10, 2):
+        (axes,) = figures.perceiver(asked=asked, title="A title", alt="").axes
+        colors = [each.get_facecolor() for each in axes.patches]
+        assert len(axes.patches) == 16 + 4 * latents + asked
+        assert len(set(colors)) == 2 + bool(asked)
+        assert len(axes.lines) == 16 * 4 + (4 * asked if asked else 1)  # looks; or the way back to the array
+        words = {text.get_text() for text in axes.texts}
+        assert ("answers\no rows" in words) == bool(asked)
