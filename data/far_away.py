@@ -16,7 +16,7 @@ from txlib.attention import Mask
 RUNS = Runs(__file__, "31_sparse")
 
 
-def runs(names: dict) -> dict:
+def runs(names: dict, seed: int = 0) -> dict:
     """Task → pattern → what draws its texts, the mask, the steps of training, and what chooses, if anything does."""
     patterns, last = names["PATTERNS"], range(names["n"] - 8, names["n"])
     eight = partial(names["own_question"], asking=8)
@@ -26,6 +26,10 @@ def runs(names: dict) -> dict:
         "own question": {name: (names["own_question"], mask, 150) for name, mask in patterns.items()},
         "eight ask": {name: (eight, mask, 250) for name, mask in of_eight.items()},
         "chosen": {name: (names["own_question"], None, 150, mechanism) for name, mechanism in names["CHOSEN"].items()},
+        "dealt out": {
+            name: (names["own_question"], None, 150, names["Dealt"](chosen.size, chosen.top, seed))
+            for name, chosen in names["CHOSEN"].items()
+        },
     }
 
 
@@ -36,7 +40,7 @@ def record(seed: int) -> None:
     def right(draw: Callable, mask: Mask | None, steps: int, mechanism: nn.Module | None = None) -> list[float]:
         return names["by_distance"](names["train"](draw, mask, steps, seed, mechanism), draw, mask)
 
-    for task, patterns in runs(names).items():
+    for task, patterns in runs(names, seed).items():
         for name, setting in patterns.items():
             RUNS.record(partial(right, *setting), task, name, seed)
 

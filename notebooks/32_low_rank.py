@@ -86,7 +86,7 @@ figures.four_products()
 #   once, for all queries (4 and 5).
 # - **Compression**: make one key of every three neighbors (6).
 #
-# Each is a claim about real text. So each will be measured on real text.
+# Each is a claim about real text, so each will be measured there.
 #
 # ## 2 Is it true that attention has low rank?
 #
@@ -177,7 +177,7 @@ figures.ranks_by_length(lengths, torch.stack(by_length))
 #
 # ### 2.3 What a small k loses
 #
-# Singular values are about $P$. What counts is the head's output, $Pv$. Take the best $k$ directions that exist, and
+# Singular values are about $P$. What counts is the head's output, $Pv$. Take the nearest matrix of rank $k$, and
 # measure how far the output moves: $\lVert \hat o - o \rVert / \lVert o \rVert$ over all tokens. An error of 1 is as
 # bad as answering with zeros.
 
@@ -188,11 +188,13 @@ def error(estimate, exact):  # (text, head, n, d) twice: (head,)
 
 
 # %% [markdown]
-# The best output of a given rank, on two of the texts:
+# Its error is not a lower bound: a matrix that knows $v$ as well can do better. Since $v$ has 32 columns, one of rank
+# 32 gives exactly these outputs. For values that aren't known beforehand, the nearest matrix is the best choice. On two
+# of the texts:
 
 
 # %%
-def best_of_rank(q, k, v, rank):
+def nearest_of_rank(q, k, v, rank):
     u, s, w = torch.linalg.svd((q @ k.mT / d**0.5).softmax(dim=-1))
     return (u[..., :rank] * s[..., None, :rank]) @ (w[..., :rank, :] @ v)
 
@@ -201,7 +203,7 @@ lost = {}  # rank → (layer, head)
 for size in (8, 32, 64):
     few = [(q[:2], k[:2], v[:2]) for q, k, v in recorded]
     lost[f"rank {size}"] = torch.stack(
-        [error(best_of_rank(*qkv, size), attention(*qkv)) for qkv in few])
+        [error(nearest_of_rank(*qkv, size), attention(*qkv)) for qkv in few])
 
 # %% jupyter={"source_hidden": true}
 figures.errors_of_heads(lost, title="Eight directions are enough for most heads, not in the first layer")
@@ -212,8 +214,7 @@ figures.errors_of_heads(lost, title="Eight directions are enough for most heads,
 # the four heads more than half wrong.
 #
 # So Linformer's premise is true for most heads of this encoder, and false for most of its first layer. And there is a
-# catch: the best $k$ directions come from a decomposition of $P$, which first
-# has to be computed.
+# catch: these $k$ directions come from a decomposition of $P$, which first has to be computed.
 #
 # ## 3 Linformer
 #
@@ -327,22 +328,22 @@ def nystrom(q, k, v, m, invert=inverse):
     return softmax_of(q, some_k) @ (invert(softmax_of(some_q, some_k)) @ collected)
 
 # %% [markdown]
-# Nothing is trained. With six rounds, with an exact pseudo-inverse, and with more landmarks:
+# The errors with six rounds, with an exact pseudo-inverse, and with more landmarks:
 
 # %%
 tried = {"8 landmarks": (8, inverse), "8, exact inverse": (8, torch.linalg.pinv),
          "32 landmarks": (32, inverse)}
 exact = [attention(*qkv) for qkv in recorded]
-wrong = {name: torch.stack([error(nystrom(*recorded[i], *how), exact[i])
-                            for i in range(4)]) for name, how in tried.items()}
+landmarks = {name: torch.stack([error(nystrom(*recorded[i], *how), exact[i])
+                                for i in range(4)]) for name, how in tried.items()}
 
 # %% jupyter={"source_hidden": true}
-figures.errors_of_heads(wrong, title="Landmarks fail in the first layer, and an exact inverse fails more")
+figures.errors_of_heads(landmarks, title="Landmarks fail in the first layer, and an exact inverse fails more")
 
 # %% [markdown]
 # Nothing was trained, and yet eight landmarks are only 24 to 31% off in layer 3. More of them help little. The exact
 # inverse is worse. Our explanation: where the core has singular values near zero, it makes them huge; six rounds stop
-# before that. The neighbor heads of the first layer are lost, as section 2 says they must be. Landmarks are means of
+# before that. The neighbor heads of the first layer are lost, as section 2 led us to expect. Landmarks are means of
 # whole segments, future included, so Nyström isn't causal either.
 #
 # ## 4 Kernels: attention without a softmax
@@ -439,8 +440,7 @@ prove_equal(recurrent(*head), masked(*head), what="One token at a time and a mas
 # **A Transformer without the softmax is a recurrent net**, with a matrix for its state. Attention was invented because
 # one vector was too little to remember a sentence by (lesson 02). Now we are back at a state of fixed size, which costs
 # the same at every step. Two things are different. The state has $m \times d$ numbers, not $d$. And the step has no $g$
-# and no $W$: it only adds, so no step has to wait for the one before. (Libraries go by chunks: pairs of a chunk by the
-# mask, all before it by the state.)
+# and no $W$: it only adds, so no step has to wait for the one before.
 #
 # ### 4.4 A gate
 #
@@ -469,8 +469,7 @@ both = (fading(alpha) * (q @ k.T)) @ v, torch.stack(out)
 prove_equal(*(x / 10 for x in both), what="Mask and recurrence")
 
 # %% [markdown]
-# That leads to lesson 33: what such a state holds, how it is computed in chunks, and what Mamba-2, gated linear
-# attention and the delta rule do with it.
+# Lesson 33 goes on from here.
 #
 # ## 5 Performer: estimate the softmax at random
 #
@@ -557,8 +556,7 @@ for layer, (q, k, v) in enumerate(recorded, start=1):
 
 # %% [markdown]
 # For a finished model that is hopeless: even its best head is nine tenths wrong. A Performer has to be trained as one,
-# and then it can keep its queries and keys short. (Its authors also draw $W$ anew now and then, so that the model can't
-# rely on one draw.)
+# and then it can keep its queries and keys short.
 
 # %% [markdown]
 # ## 6 Compression: fewer keys, later
@@ -586,7 +584,7 @@ prove_equal(compress(k, weight), F.conv1d(k[0].mT, kernel, stride=f).mT[None],
 
 # %% [markdown]
 # What may query $i$ see of compressed keys? Window $w$ holds the tokens $3w$, $3w + 1$ and $3w + 2$. A window may be
-# seen once it has *begun*, or once it has *ended*. Decide, then change the future and watch:
+# seen once it has *begun*, or once it has *ended*. Change the future and watch:
 
 # %%
 def memory_compressed(q, k, v, weight, first_seen=f - 1):
@@ -622,14 +620,14 @@ for name, first_seen in {"begun": 0, "ended": f - 1}.items():
 # the decoder **T-DMCA**. At the paper's 11,000 tokens L has 256/11,000 of a dense layer's operations, one in 43, and M
 # a third. Together that is 3/43 + 2/3 = 0.74 instead of 5: nearly seven times fewer. (The convolutions are not
 # counted.) M is still quadratic: it moves the wall by a factor, and doesn't take it away. That was enough for their
-# GPUs of 16 GB, on which the decoder without it had come to an end at 4,000 tokens (§ 5.3). Their table 4, which
-# compares such models, is read in lesson 09.
+# GPUs of 16 GB, on which the decoder without it had come to an end at 4,000 tokens (§ 5.3). (Lesson 09 reads their
+# table 4.)
 #
 # ## 7 Which one?
 #
 # ### 7.1 Fitted to real heads, on equal terms
 #
-# So far nothing was fitted to our BERT. Now Linformer and compression, made for other models, may learn to imitate its
+# Now Linformer and compression, made for other models, may learn to imitate its
 # heads. Each makes 32 keys of 256, begins with means of eight neighbors, and gets 16,384 parameters per head, the same
 # queries, keys and values of 148 texts, and the same 150 steps:
 
@@ -655,24 +653,24 @@ def imitator(way):  # two matrices for each of four heads, and what they compute
 
 # %% [markdown]
 # `data/imitations.py` fits them, with three seeds. Errors on our twelve texts, which were not used for the fit, means
-# of the seeds, next to section 2.3's best matrix of rank 32 for each text (on two of the twelve):
+# of the seeds, next to section 2.3's nearest matrix of rank 32 for each text (on two of the twelve) and to section
+# 3.3's 32 landmarks, which are not fitted:
 
-# %%
+# %% jupyter={"source_hidden": true}
 fitted = json.loads((DATA / "imitations.json").read_text())
-errors = {"best of rank 32": lost["rank 32"]}
+errors = {"nearest of rank 32": lost["rank 32"], "32 landmarks": landmarks["32 landmarks"]}
 runs = {way: torch.tensor(list(seeds.values())) for way, seeds in fitted.items()}
 errors |= {way: run.mean(dim=0) for way, run in runs.items()}  # (layer, head) each
 apart = max(run.std(dim=0).max() for run in runs.values())
 print(f"largest standard deviation between seeds: {apart:.2f}")
-
-# %% jupyter={"source_hidden": true}
-figures.errors_of_heads(errors, title="Fitted on equal terms, compression imitates more heads")
+figures.errors_of_heads(errors, title="Landmarks, not fitted at all, beat both fits in most heads")
 
 # %% [markdown]
-# Compression is ahead in layers 2 to 4, by far in layers 3 and 4; in layer 1 three of the four heads are lost to both,
-# as section 2 says they must be. And both are far from what rank 32 could do for each text. Our explanation: *which*
-# positions matter changes from text to text, and $E$ is the same for all of them, while a convolution weighs what the
-# keys *say*. For a model trained without it, neither is a drop-in replacement.
+# Of the two fits, compression is ahead in layers 2 to 4, by far in layers 3 and 4. But there the landmarks are nearer
+# than both, for every head but one. In layer 1 three of the four heads are lost to all, as section 2 led us to expect;
+# in the others all three are far from what rank 32 could do for each text. Our explanation: *which* positions matter
+# changes from text to text. $E$ is the same for all; a convolution weighs what the keys *say*; landmarks are made of
+# the text itself. For a model trained without it, none of the three is a drop-in replacement.
 #
 # ### 7.2 Trained from the start
 #
@@ -816,8 +814,7 @@ predicted("rank-feast", "linear attention whose features compete", "Only the fea
 # ### 7.3 The library, and why most models still use dense attention
 #
 # `txlib.attention` has all of them, with masks, padding, shared heads and caches. The numbers are ours, on the real
-# heads of layer 2; below them is how linear attention makes its features. (Padding gets 0, which adds nothing to either
-# sum.)
+# heads of layer 2; below them is how linear attention makes its features.
 
 # %%
 q, k, v = (x[:2] for x in recorded[1])  # (text, head, n, d) each
@@ -843,13 +840,13 @@ show_source(library.LinearAttention.features)
 # - **$n$ was not the problem yet.** A layer's other products cost as much as the square at $n = 6d_{\text{model}}$
 #   (lesson 30), some 25,000 tokens for a width of 4096. Far below that, free attention makes a model hardly faster.
 # - **The kernel.** FlashAttention (lesson 34) took away the $n \times n$ *memory*, with the exact numbers, and made
-#   dense attention so fast that many a method with fewer operations was slower by the clock.
+#   dense attention so fast that many methods with fewer operations were slower by the clock.
 # - **The cost lay elsewhere**: in decoding, the cache hurts. Shared keys and values (lesson 16) often cut it by eight,
 #   with hardly any loss and no other change.
 #
 # And now? Texts have grown to hundreds of thousands of tokens, and the state is back: the gated, forgetting kind. Most
 # such models are *mixtures*: several layers with a state, then one with dense attention, which looks up what the others
-# have let go. L M L M L again (lesson 33).
+# have let go (lesson 33).
 
 # %% [markdown]
 # ## 8 Quiz
