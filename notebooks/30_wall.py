@@ -28,7 +28,7 @@ from torch import nn
 
 from txlib.attention import DenseConfig
 from txcourse import figures
-from txcourse.lesson import expect, predict, predicted, prove_equal, show_source
+from txcourse.lesson import expect, keep_memory, predict, predicted, prove_equal, show_source
 from txlib.data.shakespeare import plays
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
@@ -48,10 +48,13 @@ print(f"{len(play):,} characters, {len(ids):,} tokens; GPT-2 reads 1,024 at a ti
 #
 # We ask for the next token after the first $n$, and double $n$ again and again. To be safe, we estimate each next step
 # at six times the last, and stop where that exceeds five seconds, or the scores of one block a gigabyte. The time is
-# the processor's, on one thread, so that other programs hardly count.
+# the processor's, on one thread, so that other programs hardly count. `keep_memory` lets the process keep the memory
+# that it has been given. Otherwise the clock would also count the operating system: on Linux, it hands over each tensor
+# of more than 32 MB anew, page by page.
 
 # %%
 torch.set_num_threads(1)
+keep_memory()
 torch.manual_seed(0)
 heads, d = 4, 256
 dense = DenseConfig(fused=False)
@@ -196,7 +199,7 @@ figures.areas(
 
 
 # %% [markdown]
-# At $n = d$ both are equally large, and from there on the square pulls away. These are numbers to hold. From where on
+# At $n = d$ both are equally large, and from there on the square pulls away. These are numbers to store. From where on
 # does the square also cost more *operations*?
 #
 # ### 3.2 The parts
@@ -349,8 +352,8 @@ predicted("wall-clock", "earlier than counted", "Division, softmax and the traff
 # Why earlier? The counter counts products only. Between the two products of the square there are a division and a
 # softmax: about six operations for each of the $h\,n^2$ entries. Each entry is read and written twice for it, 16 bytes,
 # which makes 0.4 operations per byte. (The projections read $x$ and four matrices and write four results: at 1,024
-# tokens 47 operations per byte.) On lesson 13's roofline
-# that is far down the slope, where a GPU waits for memory. How much of the square's time do they take here?
+# tokens 47 operations per byte.) On lesson 13's roofline that is far down the slope, where a GPU waits for memory. How
+# much of the square's time do they take here?
 
 # %% tags=["nbval-ignore-output"]
 n, d, heads = 1024, 128, 4
@@ -489,10 +492,9 @@ expect("Slope of the fused kernel's time", slope, 1.6, 2.3)
 predicted("wall-fused", "four times", "Every pair still meets: 4n²d operations.")
 
 # %% [markdown]
-# It is faster by a factor. (Our explanation: the square no longer travels to memory and back. Written out, the last
-# doubling took about eight times as long here: the scores no longer fit into the caches.) But it climbs with a slope of
-# 2 all the same, and a factor of four would buy just one doubling. In short: with fused kernels, the *memory* of the
-# scores no longer limits the length of a text, and *time* still does.
+# It is faster by a factor. (Our explanation: the square no longer travels to memory and back.) But it climbs with a
+# slope of 2 all the same, and a factor of four would buy just one doubling. In short: with fused kernels, the *memory*
+# of the scores no longer limits the length of a text, but *time* still does.
 
 # %% [markdown]
 # ## 5 The table, row by row
@@ -576,7 +578,7 @@ for name in LAYERS:
 #
 # So self-attention takes fewer operations than a recurrent layer as long as $n < d$, as the paper says: a sentence of
 # 40 words at a width of 512. But with its four projections, $8nd^2$ more, it never takes fewer than a plain recurrent
-# layer. It is not operations that decided between them. It is the next column.
+# layer. Operations do not speak for attention. The next two columns do.
 #
 # ### 5.3 Second column: steps that wait
 #
@@ -611,7 +613,7 @@ for name in LAYERS:
 
 # %% [markdown]
 # The convolution is one large product, and gets the most done. The recurrent layer is 2,048 small ones, one after
-# another, and gets a small fraction of that done. On a GPU with thousands of units the gap becomes a gulf. (Our
+# another, and gets a small fraction of that done. On a GPU with thousands of units, we expect a wider gap still. (Our
 # restricted layer gets the least done. Our explanation: its products are tiny. Lesson 31 does better.)
 #
 # ### 5.4 Third column: the longest path
@@ -733,9 +735,9 @@ for name, config in FAMILIES.items():
 
 # %% [markdown]
 # For years that fraction stayed small: models grew wider as they grew longer. The last row is a different world: its
-# scores would take a terabyte per block, so only fused kernels make such a model possible. When its context is full,
-# most of its work is the square: 83%, or 71% if the kernel skips the half that is masked. (The sizes are from Llama
-# Team 2024. Gemini 1.5 was tested on ten million tokens, Gemini Team 2024; how its attention is computed was not
+# scores would take a terabyte per block, so they can't be written out, only computed in pieces. When its context is
+# full, most of its work is the square: 83%, or 71% if the kernel skips the half that is masked. (The sizes are from
+# Llama Team 2024. Gemini 1.5 was tested on ten million tokens, Gemini Team 2024; how its attention is computed was not
 # published.)
 #
 # **When a model writes**, the square hides. With a cache, one new token meets $n$ old ones: $4nd$ operations per block
@@ -945,21 +947,6 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 #
 # In time, yes. In memory the square itself is gone.
 # </details>
-#
-# **5. You add a sliding-window mask of 256 to a model with dense attention, at 16,384 tokens. It becomes**
-#
-# <details><summary>A. about 64 times faster</summary>
-#
-# That is what the mask would allow. But a mask alone removes no operation.
-# </details>
-# <details><summary>B. no faster, unless the mechanism makes use of the mask</summary>
-#
-# Right. Dense attention computes all pairs and throws most of them away: section 7.2.
-# </details>
-# <details><summary>C. slower in each step, but it needs fewer steps</summary>
-#
-# There is nothing sequential in either.
-# </details>
 
 # %% [markdown]
 # ## 9 Summary
@@ -973,7 +960,7 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 #   operations stay.
 # - The square buys attention two things: nothing waits, and the path is a single step. Recurrent layers wait;
 #   convolutions and windows need more layers the further the news has to go.
-# - 512 and 1,024 were tables of positions, memory and patience, not laws.
+# - 512 and 1,024 came from tables of positions, memory and patience, not from a law.
 # - Cutting the text loses what is far away: with 1,024 tokens, three out of four rare words that come back look
 #   new.
 # - A mask says what may be seen, not what is computed.

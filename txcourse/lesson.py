@@ -1,11 +1,13 @@
 """Small things that every lesson uses: is my result normal, are both the same, show me the library's source."""
 
 import ast
+import ctypes
 import importlib.util
 import inspect
 import json
 import linecache
 import os
+import platform
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +40,18 @@ def progress(items: Sequence, what: str) -> Iterator:
             shown = spent
         yield item
     bar.update(Markdown(f"{what}: {len(items)} steps"))
+
+
+def keep_memory() -> None:
+    """Let this process keep what it frees, where the C library is glibc, so that a clock counts the computation only.
+
+    Otherwise each tensor of more than 32 MB is mapped anew, and the operating system delivers it page by page.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        mallopt = ctypes.CDLL(None).mallopt
+        M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, -1)  # never
 
 
 def minilm() -> Path | None:

@@ -1,5 +1,8 @@
 """What every lesson uses."""
 
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,3 +98,25 @@ def test_gpt2_is_found_in_the_data_folder_when_it_is_whole(tmp_path, monkeypatch
     for name in ("model.safetensors", "tokenizer.json"):
         (tmp_path / "gpt2" / name).touch()
     assert gpt2() == tmp_path / "gpt2"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_kept_memory_comes_without_new_pages():
+    code = """
+import resource
+from txcourse.lesson import keep_memory
+
+def pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytearray(2**26)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+pages()
+new = pages()
+keep_memory()
+pages()
+print(new, pages())
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    new, kept = map(int, result.stdout.split())
+    assert kept < new / 10
