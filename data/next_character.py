@@ -2,10 +2,9 @@
 
     python data/next_character.py 0 1 2
 
-The tables take seconds, the GPTs about four CPU-minutes per seed. `recorded.py` does the work.
+The tables take half a minute, the GPTs about four CPU-minutes per seed. `recorded.py` does the work.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -25,41 +24,68 @@ SETTINGS = {  # class, sizes, characters of the training text, steps
     "d = 128, 1,200 steps": ("GPT", LARGE, None, 1200),
 }
 
-LONGEST = 6  # characters that a table looks back
+LONGEST = 8  # characters that a table looks back
 
 
 def tables(names: dict[str, Any]) -> dict[int, dict[str, float]]:
-    """Count what follows each past of 0 to LONGEST characters, and mix as the lesson does (Witten and Bell 1991).
+    """Count what follows each past of 0 to LONGEST characters, and mix long and short pasts in two ways.
 
     The lesson's tables hold all pasts; these hold the pasts that occur, so they can be longer.
 
     Returns:
-        for each length the loss on the characters that `unseen_loss` uses and on the whole play, in nats per character,
-        and how many of the pasts in the former occurred in the training text.
+        for each length how many of the pasts of the characters that `unseen_loss` uses occurred in the training text,
+        and the loss on these characters and on the whole play, in nats per character, for both ways of mixing.
     """
-    scored, played = names["unseen"], names["encode"](names["texts"].validation)
-    on_scored = mixtures(names["train_ids"], scored, names["V"])
-    on_played = mixtures(names["train_ids"], played, names["V"])
-    return {
-        length: {"unseen": unseen, "whole play": whole, "occurred": occurred}
-        for length, ((unseen, occurred), (whole, _)) in enumerate(zip(on_scored, on_played, strict=True))
-    }
-
-
-def mixtures(train: Tensor, text: Tensor, vocab: int) -> Iterator[tuple[float, float]]:
-    """Yield the loss of the table of each length on a text, and the fraction of its pasts that occurred."""
-    p = torch.full((len(text) - 1,), 1 / vocab, dtype=torch.float64)  # of each character of the text but the first
+    texts = {"unseen": names["unseen"], "whole play": names["encode"](names["texts"].validation)}
+    kept: dict[int, dict[str, float]] = {}
     for length in range(LONGEST + 1):
-        runs, count = numbers_of(train, length + 1, vocab).unique(return_counts=True)  # (run,) each
+        kept[length] = {}
+        for name, text in texts.items():
+            mixed, known = mixture(names["train_ids"], text, names["V"], length)
+            kneser_ney, _ = mixture(names["train_ids"], text, names["V"], length, kneser_ney=True)
+            kept[length][name] = -mixed.log().mean().item()
+            kept[length][f"{name}, Kneser-Ney"] = -kneser_ney.log().mean().item()
+            if name == "unseen":
+                kept[length]["occurred"] = known.double().mean().item()
+    return kept
+
+
+def mixture(train: Tensor, text: Tensor, vocab: int, longest: int, kneser_ney: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the probability of each character of a text but the first, and whether its longest past is known.
+
+    Each table mixes its counts with the next shorter one: p(next | past) = (kept + lent · shorter p) / (all kept + all
+    lent). The lesson (Witten and Bell 1991) keeps the counts, and lends 1 for each different follower of the past.
+    Interpolated modified Kneser-Ney (Chen and Goodman 1998) lends a part of each count, and the shorter tables count
+    after how many different characters a run came, not how often.
+    """
+    p = torch.full((len(text) - 1,), 1 / vocab, dtype=torch.float64)  # (character,)
+    for length in range(longest + 1):
+        runs = numbers_of(train, length + 1, vocab)
+        if kneser_ney and length < longest:
+            runs = numbers_of(train, length + 2, vocab).unique() % vocab ** (length + 1)
+        runs, count = runs.unique(return_counts=True)  # (run,) each
+        lent = discounts(count) if kneser_ney else torch.ones(len(count), dtype=torch.float64)
+        kept = count - lent if kneser_ney else count.double()
         pasts, past = (runs // vocab).unique(return_inverse=True)  # (past,), (run,)
-        total = torch.zeros(len(pasts), dtype=torch.long).index_add(0, past, count)
-        kinds = past.bincount(minlength=len(pasts))  # different followers
+        all_kept, all_lent = (torch.zeros(len(pasts), dtype=torch.float64).index_add(0, past, x) for x in (kept, lent))
         scored = numbers_of(text, length + 1, vocab)[length == 0 :]  # the first characters keep their shorter pasts
-        all_of = looked_up(scored // vocab, pasts, total)
-        weight = looked_up(scored // vocab, pasts, kinds).clamp(min=1)
+        weight = looked_up(scored // vocab, pasts, all_lent)
+        known = weight > 0
+        weight = weight.where(known, 1)
         shorter = p[-len(scored) :]
-        p[-len(scored) :] = (looked_up(scored, runs, count) + weight * shorter) / (all_of + weight)
-        yield -p.log().mean().item(), (all_of > 0).double().mean().item()
+        total = looked_up(scored // vocab, pasts, all_kept) + weight
+        p[-len(scored) :] = (looked_up(scored, runs, kept) + weight * shorter) / total
+    return p, known
+
+
+def discounts(count: Tensor) -> Tensor:
+    """Return what modified Kneser-Ney takes from each count: one number for 1, 2, and 3 and more."""
+    n = [int((count == k).sum()) for k in (1, 2, 3, 4)]
+    taken = [0.5, 1, 1.5]  # where one of these counts does not occur, as in KenLM
+    if all(n):
+        y = n[0] / (n[0] + 2 * n[1])
+        taken = [max(0, k - (k + 1) * y * n[k] / n[k - 1]) for k in (1, 2, 3)]
+    return torch.tensor(taken, dtype=torch.float64)[count.clamp(max=3) - 1]
 
 
 def numbers_of(ids: Tensor, length: int, vocab: int) -> Tensor:
