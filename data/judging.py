@@ -40,7 +40,8 @@ def record(seed: int) -> None:
             right = names["greedy_right"](each, pairs)
             RUNS.record(right.mean().item, "leak", test, kind, seed)
     for name, options in THINKING.items():
-        RUNS.record(partial(thinks, names, options, seed), "thinking", name, seed)
+        for kind, steps in (("200 steps", 200), ("as many labels", 200 * options["every"])):
+            RUNS.record(partial(thinks, names, options, seed, steps), "thinking", name, kind, seed)
 
 
 def rules(names: dict[str, Any], model: torch.nn.Module) -> dict[str, list[float]]:
@@ -49,11 +50,15 @@ def rules(names: dict[str, Any], model: torch.nn.Module) -> dict[str, list[float
     greedy = names["greedy_right"](model, names["test"]).mean().item()
     torch.manual_seed(7)  # of the drawing
     many = names["draw"](model, prompts)
-    return {"greedy": [greedy], **names["rules_by_k"](many, totals, torch.rand(many.shape) < 0.2)}
+    by_rule = names["rules_by_k"](many, totals, torch.rand(many.shape) < 0.2)
+    consistent = names["rules_by_k"](many, totals, names["consistent_errors"](many))
+    checked = ("checker that errs", "majority of accepted")
+    return {"greedy": [greedy], **by_rule, **{f"{rule}, consistent": consistent[rule] for rule in checked}}
 
 
-def thinks(names: dict[str, Any], options: dict[str, Any], seed: int) -> float:
-    small = names["thinker"](seed=seed, **options)
+def thinks(names: dict[str, Any], options: dict[str, Any], seed: int, steps: int) -> float:
+    """Return how often a model is right that thinks in this way after so many steps of training."""
+    small = names["thinker"](seed=seed, steps=steps, **options)
     return names["right_at_last"](small, options["every"], options.get("dots", 0))
 
 

@@ -1,6 +1,8 @@
-"""Write rewards.json: what the small models of lesson 41 learn from rewards and pairs, three seeds each.
+"""Write rewards.json: what the small models of lesson 41 learn from rewards and pairs.
 
-    python data/rewards.py 0 1 2
+    python data/rewards.py 0 1 2 3 4 5 6 7
+
+Three seeds each; the runs with a reward that can be hacked vary more from seed to seed, and have eight.
 
 `recorded.py` does the work.
 """
@@ -15,6 +17,12 @@ from recorded import Runs, record_seeds
 
 RUNS = Runs(__file__, "41_rewards")
 EVERY = 20  # rounds that a recorded number is the mean of
+DPO = {
+    "DPO, β = 0.5": {"beta": 0.5},
+    "DPO, β = 0.5, rate 0.0003": {"beta": 0.5, "rate": 3e-4},
+    "DPO, β = 0.1": {"beta": 0.1},
+    "DPO, β = 0.1, rate 0.0003": {"beta": 0.1, "rate": 3e-4},
+}
 
 
 def record(seed: int) -> None:
@@ -43,6 +51,9 @@ def record(seed: int) -> None:
     def learned(loss: str, reward: str = "is_right", **options: Any) -> Callable[[Any], Any]:
         return lambda model: names["learn"](model, names[loss], reward=names[reward], **options)
 
+    def preferring(model: Any, **options: float) -> None:
+        names["dpo"](model, kept(), **options)
+
     def log_p(way: str) -> list[float]:
         prompts, *sides = kept()
         with torch.no_grad():
@@ -70,13 +81,16 @@ def record(seed: int) -> None:
         "one update": learned("with_spread", steps=150, rate=1e-3),
         "four updates, unclipped": learned("unclipped", steps=150, rate=1e-3, updates=4),
         "four updates, clipped": learned("clipped", steps=150, rate=1e-3, updates=4),
-        "DPO, β = 0.5": lambda model: names["dpo"](model, kept(), 0.5),
-        "DPO, β = 0.1": lambda model: names["dpo"](model, kept(), 0.1),
+        "one update, rate 0.0003": learned("with_spread", steps=150),
+        "four updates, unclipped, rate 0.0003": learned("unclipped", steps=150, updates=4),
+        "four updates, clipped, rate 0.0003": learned("clipped", steps=150, updates=4),
+        **{name: partial(preferring, **options) for name, options in DPO.items()},
     }
-    for way in WAYS:
-        RUNS.record(lambda way=way: names["score"](taught(way)), "right", way, seed)
-    for way in ("imitation", "imitate own right answers", "DPO, β = 0.5", "DPO, β = 0.1"):
-        RUNS.record(partial(log_p, way), "log p", way, seed)
+    if seed < 3:
+        for way in WAYS:
+            RUNS.record(lambda way=way: names["score"](taught(way)), "right", way, seed)
+        for way in ("imitation", "imitate own right answers", *DPO):
+            RUNS.record(partial(log_p, way), "log p", way, seed)
     for beta in (0.0, 0.03, 0.1):
         RUNS.record(partial(hacked, "with_spread", beta), "hacked", beta, seed)
     RUNS.record(partial(hacked, "by_length", 0.0), "hacked", "0.0, by length", seed)

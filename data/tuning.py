@@ -49,9 +49,16 @@ def record(seed: int) -> None:
 
         def scores(way: Callable[[], Any] = way) -> dict[str, float]:
             torch.manual_seed(seed)
-            return names["scores"](way())
+            return names["scores"](way(), requests=400)
 
         RUNS.record(scores, "scores", name, seed)
+
+    def said_without_end() -> list[str]:
+        torch.manual_seed(seed)
+        prompts = [f"Q: {question}\nA:" for question, _ in names["asked"][:3]]
+        return list(map(names["tokenizer"].decode, names["write"](ways["no end"](), prompts)))
+
+    RUNS.record(said_without_end, "said", "no end", seed)
 
 
 if __name__ == "__main__":

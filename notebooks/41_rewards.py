@@ -314,7 +314,9 @@ expect("greedy answers right", greedy_score, 0.4, 0.85)
 expect("drawn answers right", drawn_score, 0.35, 0.75)
 
 # %% [markdown]
-# The fraction of right drawn answers has more than doubled, on prompts that it never practiced. Is that a lot? Two
+# The fraction of right drawn answers has more than doubled, on prompts that it never practiced. (Four in five of the
+# pairs are for practice, so many a test sum was practiced in the other order. That holds for the rivals as well.) Is
+# that a lot? Two
 # controls tell. The first imitates the sloppy teacher for 300 more steps. The second needs no new idea: draw answers
 # from the imitator, keep the right ones, and imitate those (**rejection sampling**; STaR, Zelikman et al. 2022). It may
 # check as many answers as `learn` does.
@@ -357,8 +359,8 @@ show("imitation", "more imitation", "REINFORCE", "imitate own right answers")
 
 # %% [markdown]
 # More imitation makes the greedy answers better, since slips average out, and brings drawn ones only to about 25%.
-# However long it imitates, the slips keep drawn answers below about 53%. REINFORCE brings drawn answers to 54% and
-# more. But the simplest method wins: keeping the right answers and imitating them reaches 74 to 97%. In fact REINFORCE
+# However long it imitates, the slips keep drawn answers below about 53%. REINFORCE brings drawn answers to 48% and
+# more. But the simplest method wins: keeping the right answers and imitating them reaches 74 to 98%. In fact REINFORCE
 # with rewards 1 and 0 *is* imitation of the model's own right answers, since wrong ones have weight 0. The difference:
 # REINFORCE uses each answer once, when it is drawn. The control draws all of them at the start, keeps one per prompt
 # and goes through them several times, at a higher rate. Always run this control. It has one limit: its answers come
@@ -370,9 +372,11 @@ show("imitation", "more imitation", "REINFORCE", "imitate own right answers")
 # ### 4.1 The group is the baseline
 #
 # Section 2 took the mean reward as a baseline. Which mean? Some prompts are harder than others, so each needs its own.
-# A group of answers to the same prompt gives it for free. On paper: the rewards 1, 0, 0, 0 of our four answers have
-# the mean ¼, so the **advantages** are ¾, −¼, −¼, −¼. Wrong answers are now pushed down. In a group that is all right
-# or all wrong, every advantage is 0: there is nothing to compare.
+# A group of answers to the same prompt gives it for free. (Each answer's own reward is in its group's mean, so this
+# baseline depends on the answer drawn. It only shortens the mean step: 1 minus the mean of the *other* three is 1, and
+# minus the mean of all four it is ¾ of that.) On paper: the rewards 1, 0, 0, 0 of our four answers have the mean ¼, so
+# the **advantages** are ¾, −¼, −¼, −¼. Wrong answers are now pushed down. In a group that is all right or all wrong,
+# every advantage is 0: there is nothing to compare.
 #
 # Group Relative Policy Optimization, **GRPO** (Shao et al. 2024), the method behind DeepSeek-R1, also divides by the
 # standard deviation of the group, here ½: 1.5, −0.5, −0.5, −0.5. In orange, what becomes less likely:
@@ -414,7 +418,7 @@ print([round(x, 2) for x in advantages(one_of_four, True, 4).tolist()])
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 predict(
-    "rewards-baseline", "Which of these, removed or added, changes most how many sums are right?",
+    "rewards-baseline", "Which of these changes has the largest effect on how many sums are right?",
     "removing the baseline", "removing the division by the spread", "adding 5 to rewards without a baseline",
 )
 
@@ -473,16 +477,17 @@ for advantage in (1.0, -1.0):
 # Two of the six are cut to 0: a good token that has already risen enough, and a bad one that has already fallen enough.
 # A bad token with a large ratio may still fall.
 #
-# Four updates per batch, at a rate of 0.001, half as many rounds:
+# Four updates per batch and half as many rounds, at a rate of 0.001 and at section 3's 0.0003:
 
 # %%
-show("one update", "four updates, unclipped", "four updates, clipped")
+ways = "one update", "four updates, unclipped", "four updates, clipped"
+show(*ways, *(f"{way}, rate 0.0003" for way in ways))
 
 # %% [markdown]
-# Without a clip, four updates per batch ruin the model in all three seeds: at most 2% are right. With it, 8, 53 and 57%
-# are right. But one update is better with each seed, and better still at section 3's lower rate with twice as many
-# rounds (the last row of section 4.1's table). So the clip is a guard rail. It is meant for models that spend most of
-# their time writing, where several updates per batch save much; we have not measured that.
+# At the higher rate and without a clip, four updates per batch ruin the model with all three seeds: at most 2% are
+# right. At the lower rate the clip helps with each seed as well. So it is a guard rail. Are four updates worth it? At
+# the higher rate one is better with each seed. At the lower one, four clipped updates draw more right answers with two
+# seeds of three, from as many answers. They are meant for models that spend most of their time writing.
 #
 # ### 4.3 The length of an answer
 #
@@ -535,13 +540,15 @@ hacker = copy.deepcopy(imitator)
 torch.manual_seed(0)
 reward, right, tokens = learn(
     hacker, with_spread, 200, occurs, longest=8, rate=1e-3)
+print(f"reward at the beginning: {reward[:20].mean():.2f}")
 expect("reward at the end", reward[-20:].mean().item(), 0.2, 0.7)
 expect("right at the end", right[-20:].mean().item(), 0, 0.1)
 prompts, totals = prompts_of(test[:4])
 answers = write(hacker, prompts, 8)
-for prompt, total, answer in zip(prompts, totals, answers, strict=True):
+paid = occurs(answers, totals).int().tolist()
+for prompt, total, answer, r in zip(prompts, totals, answers, paid, strict=True):
     text = "".join("0123456789+= "[token] for token in [*prompt, *answer])
-    print(f"{text:15}  right: {str(spelled(total[None])[0, :2].tolist())[1:-1]}")
+    print(f"{text:15} reward {r}, right: {total % 10}{total // 10}")
 
 # %% jupyter={"source_hidden": true}
 predicted("rewards-hacked", "next to none", "It writes several candidates and never ends.")
@@ -549,8 +556,8 @@ predicted("rewards-hacked", "next to none", "It writes several candidates and ne
 # %% [markdown]
 # It no longer gives an answer at all. It has learned to write many digits, since more digits hold more candidates. We
 # wanted one answer, and the reward doesn't say so. That is **reward hacking**. The reward itself shows nothing: it
-# rises as in section 3. The gap between rewards and right answers shows it, if you measure both. Here it is for three
-# recorded seeds, next to three runs that are *held* by a penalty, which comes next:
+# rises, as it should. The gap between rewards and right answers shows it, if you measure both. Here it is for eight
+# recorded seeds, next to eight runs that are *held* by a penalty, which comes next:
 
 # %% jupyter={"source_hidden": true}
 hacked, names = recorded["hacked"], {"0.0": "no penalty", "0.1": "held"}
@@ -558,9 +565,9 @@ gaps = {names[beta]: [[100 * (reward - right) for reward, right in zip(run["rewa
                       for run in hacked[beta].values()] for beta in names}
 plots.lines(
     {name: (list(range(10, 201, 20)), runs) for name, runs in gaps.items()},
-    title="Unless held, two of three runs are paid for wrong answers", xlabel="round",
+    title="Unless held, seven of eight runs are paid for wrong answers", xlabel="round",
     ylabel="wrong answers with a reward (%)",
-    alt="Answers that are wrong and rewarded, three seeds each, at the end: " + "; ".join(
+    alt="Answers that are wrong and rewarded, eight seeds each, at the end: " + "; ".join(
         f"{name}: " + ", ".join(f"{run[-1]:.0f}%" for run in runs) for name, runs in gaps.items()) + ".",
 )
 
@@ -569,8 +576,7 @@ plots.lines(
 #
 # The runs that are held have a penalty: the **Kullback–Leibler divergence** from the imitator, which writes three
 # tokens and ends. For a token that was drawn, GRPO estimates it from the difference $d = \log p_\text{start} - \log p$
-# as
-# $e^d - d - 1$: 0 if nothing has changed, and never negative. A token with $p = 0.4$ now and 0.2 at the start has
+# as $e^d - d - 1$: 0 if nothing has changed, and never negative. A token with $p = 0.4$ now and 0.2 at the start has
 # $0.5 + 0.69 - 1 = 0.19$; one that fell from 0.4 to 0.2 has $2 - 0.69 - 1 = 0.31$.
 
 # %% tags=["recorded"]
@@ -583,20 +589,21 @@ now, before = torch.tensor([[0.4, 0.2], [0.2, 0.4]]).log().split(1)
 print(f"{divergence(now, before, torch.ones(1, 2), beta=1.0):.2f}, the mean of both")
 
 # %% [markdown]
-# How strong must it be? Three seeds, means of the last 20 rounds:
+# How strong must it be? Eight seeds, means of the last 20 rounds:
 
 # %%
-print("               β")
 for beta, runs in hacked.items():
-    line = {what: "".join(f"{100 * run[what][-1]:4.0f}" for run in runs.values())
-            for what in ("reward", "right")}
-    tokens = "".join(f"{run['tokens'][-1]:5.1f}" for run in runs.values())
-    print(f"{beta:>16}  reward{line['reward']}  right{line['right']}  tokens{tokens}")
+    print("β =", beta)
+    for what, unit in (("reward", 100), ("right", 100), ("tokens", 1)):
+        last = "".join(f"{unit * run[what][-1]:5.0f}" for run in runs.values())
+        print(f"    {what:7}{last}")
 
 # %% [markdown]
-# Without a penalty two of three runs end as hackers; the third tried longer answers, and returned. A weight of 0.03
-# prevents it in all three. The last row also has no penalty, and changes one thing only: the mean over each answer's
-# tokens of section 4.3, which spares long wrong answers. Now all three are hacked.
+# Without a penalty seven of eight runs end as hackers. A weight of 0.03 prevents that in all eight, though two of them
+# are still paid for some wrong answers; 0.1 prevents it altogether. (The eighth run learns nothing under either: its 8%
+# are right, and it is not paid for more.) The last block also has no penalty, and changes one thing only: the mean over
+# each answer's tokens of section 4.3, which spares long wrong answers. Six of eight are hacked, so here this mean is
+# not to blame.
 #
 # A penalty doesn't repair a reward. It limits how far a model goes to collect it. The repair is a better checker.
 
@@ -650,19 +657,21 @@ def dpo(model, kept, beta=0.5, steps=300, rate=1e-3):
 # filtered. Recorded, with the mean log-probability of chosen and rejected answers:
 
 # %%
-show("imitation", "REINFORCE", "imitate own right answers", "DPO, β = 0.5",
-     "DPO, β = 0.1")
+ways = [f"DPO, β = {beta}{rate}"
+        for beta in (0.5, 0.1) for rate in ("", ", rate 0.0003")]
+show("imitation", "REINFORCE", "imitate own right answers", *ways)
 print()
-for name in ("imitation", "imitate own right answers", "DPO, β = 0.5", "DPO, β = 0.1"):
+for name in ("imitation", "imitate own right answers", *ways):
     runs = recorded["log p"][name].values()
     sides = ["".join(f"{run[at]:7.1f}" for run in runs) for at in (0, 1)]
     print(f"{name:27} chosen {sides[0]}   rejected {sides[1]}")
 
 # %% [markdown]
-# At β = 0.5 DPO more than doubles the right drawn answers, and stays behind REINFORCE with each seed. Imitating the
-# chosen answers beats both. Now look at the log-probabilities. At β = 0.1 even the *chosen* answers become less likely
-# than they were: their log-probabilities fall by about 1.5, 11 and 2.5, and only 27, 1 and 31% of the greedy answers
-# are right.
+# At β = 0.5 DPO more than doubles the right drawn answers. Compared with REINFORCE it is level or ahead with one seed
+# and behind with two, at both rates (0.001, which is the imitation's, and 0.0003). Imitating the chosen answers beats
+# both. Now look at the log-probabilities. At β = 0.1 and the higher rate, even the *chosen* answers become less likely
+# than they were with each seed: by about 1.4, 2.4 and 1.6 nats. At the lower rate they still do with one seed of three.
+# And few sums are right. Nothing in the formula prevents that.
 #
 # ### 6.1 Break it
 #

@@ -7,7 +7,8 @@ import torch
 def test_the_shipped_runs_have_three_seeds_each():
     kept = judging.RUNS.kept()
     leaks = [seeds for kinds in kept["leak"].values() for seeds in kinds.values()]
-    runs = [*kept["rules"].values(), *kept["thinking"].values(), *leaks]
+    thoughts = [seeds for kinds in kept["thinking"].values() for seeds in kinds.values()]
+    runs = [*kept["rules"].values(), *thoughts, *leaks]
     assert {seeds.keys() == {"0", "1", "2"} for seeds in runs} == {True}
     assert kept["thinking"].keys() == judging.THINKING.keys()
 

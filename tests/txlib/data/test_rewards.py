@@ -4,9 +4,11 @@ import rewards
 import torch
 
 
-def test_the_shipped_runs_have_three_seeds_each():
+def test_the_shipped_runs_have_three_seeds_each_and_the_hacked_ones_eight():
     kept = rewards.RUNS.kept()
-    assert {seeds.keys() == {"0", "1", "2"} for runs in kept.values() for seeds in runs.values()} == {True}
+    for name, runs in kept.items():
+        seeds = set("01234567" if name == "hacked" else "012")
+        assert all(set(each) == seeds for each in runs.values())
     assert (
         kept["right"]["with baseline"] == kept["right"]["with baseline, rewards + 5"]
     )  # the same numbers, less their mean
