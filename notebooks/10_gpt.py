@@ -447,9 +447,9 @@ print(f"best table:           {loss_of['best table']:.2f}")
 # of lesson 16, on nearly seven times as many characters. On the whole play its one recorded run has 1.60
 # (`benchmarks/results/plays.json`, nine minutes on one core), and one with twice the steps 1.59 (`plays_4000.json`).
 # Kneser–Ney with six characters has 1.57, after seconds. So on one and a half million characters, counting well is at
-# least as good as a small Transformer. The Transformer is ahead where there is more text. On nearly a billion words,
-# Kneser–Ney has a perplexity of 67.6 per word (Chelba et al. 2013), and a Transformer with 0.8 billion parameters 21.8
-# (Dai et al. 2019).
+# least as good as a small Transformer. The Transformer is ahead where text and model are large. On nearly a billion
+# words, Kneser–Ney has a perplexity of 67.6 per word (Chelba et al. 2013), and a Transformer with 0.8 billion
+# parameters 21.8 (Dai et al. 2019).
 #
 # To write, do as with the table: draw a character from the softmax of the last position's scores, append it, repeat.
 # Dividing the scores by a `temperature` below 1 first favors the likelier characters (lesson 11).
