@@ -390,7 +390,7 @@ figures.gradients_back(
 #
 # To tell the two suspects apart, leave the state as it is, and multiply only its gradient: `0.5 * h + 0.5 * h.detach()`
 # equals `h`, but no gradient passes through `detach`, so only half of it comes back. The same command trained three
-# nets that do so with each state before the next step:
+# nets in which the gradient of each state is changed in this way, before the next step:
 #
 # - `damped` is `identity` with the gradient halved: it keeps the word, but next to no gradient gets 20 tokens back;
 # - `boosted` is the plain net with the gradient doubled: it loses the word, but much of the gradient gets back;
@@ -436,7 +436,7 @@ for t in (1, 2, 3):
     print(f"step {t}: s = tanh(0.5 · s − 2 · y + c) = {s:5.2f}, so write {y:2.0f}")
 
 # %% [markdown]
-# What one step writes changes the next. Here is the whole translator, with words:
+# What one step writes changes the next. Here is the whole translator, with words (its start token is not drawn):
 
 # %% jupyter={"source_hidden": true}
 figures.recurrent_translator(
@@ -559,7 +559,7 @@ def letters_right(model, n):
 
 
 # %% [markdown]
-# How long can the row get before one vector of 64 numbers is not enough? Guess, then run it.
+# How long can the row get before this net, with its one vector of 64 numbers, fails? Guess, then run it.
 
 # %% tags=["nbval-ignore-output"]
 ROWS = [4, 8, 12, 16, 24]  # letters; no row of the training has 24
@@ -687,14 +687,14 @@ plots.lines(
     {"attention": (ROWS, runs["attention"]), "the six rivals": (ROWS, rivals)},
     marker="o", mark=("longest in training", 16), title="What helps is to choose where to look",
     xlabel="letters in the row", ylabel="right letters",
-    alt="Right letters by length of the row. Attention stays at 95% or more up to 16, and ends near 60% at 24. "
+    alt="Right letters by length of the row. Attention stays near 95% or above up to 16, and ends near 60% at 24. "
     "The rivals fall: to between 53 and 80% at 8 letters, 22 and 37% at 16, 16 and 24% at 24.",
 )
 
 # %% [markdown]
-# Of sixteen letters, attention gets at least 95% right, and no rival gets four in ten, not even a vector four times as
-# wide, trained twice as long. So what helps is to *choose*. Up to the longest rows of the training, the gap grows with
-# the length. At 24 letters all get worse.
+# Of sixteen letters, attention gets 95 or 96% right, and no rival gets four in ten, not even a vector four times as
+# wide, trained twice as long. So what helps here is to *choose*. Up to the longest rows of the training, the gap grows
+# with the length. At 24 letters all get worse.
 #
 # Where does it look? Each state that asks, $s_0$ to $s_{m-1}$, has its row of weights:
 
@@ -718,7 +718,8 @@ plots.heatmap(
 )
 
 # %% [markdown]
-# The model was never told where to look. In some rows, half of the weight or more is one column off.
+# The model was never told where to look. In some rows, about half of the weight or more is one column off: the states
+# there have read the neighboring letter as well.
 #
 # ### Break it: look elsewhere
 #
@@ -758,7 +759,8 @@ for name in ("one vector", "attention"):
     print(f"{name:10} BLEU", *(f"{bleu:.1f}" for bleu in contest[name]["bleu"]))
 
 # %% [markdown]
-# Attention wins by ten points, with every seed. In Bahdanau et al. (2015, figure 2), its lead grows with the sentence.
+# Attention wins by about ten points, with every seed. In Bahdanau et al. (2015, figure 2), its lead grows with the
+# sentence.
 #
 # What do such translations look like? The course ships two models for the sentences of games, one with one vector and
 # one with attention, each trained for 5,000 steps on all 29,300 pairs (`python data/recurrent_translators.py`). Let
@@ -827,8 +829,8 @@ plots.heatmap(
 #
 # ### Open the library (second reading)
 #
-# Does this model look as ours does? We give our `Additive` its parameters. The library's tensors have an axis more for
-# heads (lesson 04), and one for queries. In its source, find $v^\top \tanh(\dots)$:
+# Does this model compute its weights as ours does? We give our `Additive` its parameters. The library's tensors have
+# one more axis for heads (lesson 04), and one for queries. In its source, find $v^\top \tanh(\dots)$:
 
 # %%
 from txcourse.lesson import show_source
@@ -899,8 +901,8 @@ figures.reach(
 # </details>
 # <details><summary>B. Its gradient vanished on the way to the first word</summary>
 #
-# It did vanish. But so did that of `damped` (second reading of section 3), which remembers; that of `boosted` did not,
-# and it forgets.
+# It did vanish. But so did that of `damped`, which remembers; that of `boosted` did not, before training, and
+# it forgets.
 # </details>
 # <details><summary>C. As it started, the word faded from the state on the way forward</summary>
 #
@@ -943,7 +945,8 @@ figures.reach(
 # - A recurrent net reads a sequence of any length into a state of fixed width. Ours remembered the first word where its
 #   start let it through, or where gates learned to keep it, which takes a gradient from the end.
 # - An encoder and a decoder with one context vector learned to reverse four letters, and failed at sixteen. A wider
-#   vector or more steps helped little, the mean of all states not at all. It took attention, which chooses.
+#   vector or twice the steps helped little, the mean of all states not at all. Attention, which chooses, learned it in
+#   the same number of steps.
 # - Attention keeps all states and mixes a context for each word that is written: score, softmax, average. It finds
 #   alignments by itself. On real sentences it wins by ten BLEU points.
 # - Steps that wait for one another remain, $n$ of them. Convolutions wait only for their layers, attention for one.

@@ -158,8 +158,8 @@ for prompt in ("The March", "“Curiouser and"):
 # %% [markdown]
 # In the first text the answer is *␣H*, the beginning of *␣Hare*. It is there after one block, and the other three
 # change little. In the second text the likeliest token changes twice, and the final one leads only from the third block
-# on. (Before the first block, it is the token that was just read: one matrix holds this model's embeddings and output
-# rows, so a token may fit itself best.)
+# on. (Before the first block it is *␣and*, the token just read: one matrix holds this model's embeddings and output
+# rows, so a token may fit itself best. In the first text it doesn't.)
 #
 # ### 3.2 Shares of a logit
 #
@@ -385,7 +385,7 @@ def lead(output):  # how far the clean text's answer is ahead of the corrupted o
 
 
 # %% [markdown]
-# Both runs, and the clean one's vectors:
+# Both runs:
 
 # %%
 stream = ["embedding", "decoder.layers.0", "decoder.layers.1"]
@@ -428,7 +428,7 @@ plots.heatmap(
 #
 # The library's `patching` does this for any list of names, heads included. We add a second kind of pair, in which the
 # symbol *before* the answer is changed. Then the answer is still in the text, but nothing says any more that it comes
-# next.
+# next. It has no rival now, so we measure its $\ln p$.
 
 # %% tags=["recorded"]
 key_gone = clean.clone()
@@ -553,13 +553,15 @@ expect("The control, by its mean", live[1]["layer 1: the other two"], 0.6, 1)
 predicted("control", "more than 80% of the time")
 
 # %% [markdown]
-# The control gives the first row its meaning: two missing heads need not matter that much. But look at `resample`,
-# where the control is about as bad as the circuit, from each start. These two heads carry which symbol is here (section
-# 5.3). Taken from another text they carry a *wrong* one, which layer 2 may copy (our explanation). Removing a part, and
-# making it say something else, are two questions.
+# The control gives the first row its meaning: two missing heads need not matter that much. (In the third start, with
+# one such head, the first row removes a head of the other kind as well.) But look at `resample`, where the control is
+# about as bad as the circuit, from each start. These two heads carry which symbol is here (section 5.3). Taken from
+# another text they carry a *wrong* one, which layer 2 may copy (our explanation). Removing a part, and making it say
+# something else, are two questions.
 #
-# Layer 2 holds another surprise: without its first head nearly all symbols are right, and without all four almost none.
-# If you removed only that *one* head, you would conclude that it doesn't matter. The others can do its job.
+# Layer 2 holds another surprise: without its first head nearly all symbols are right (by `resample`, only 72% in one
+# start), and without all four almost none. If you removed only that *one* head, you would conclude that it doesn't
+# matter. The others can do its job.
 # This is all that `ablate` does:
 
 # %%
@@ -599,13 +601,8 @@ def toy_losses(W, b, x):  # (start, 2, feature), (start, feature): a loss per st
     return (0.9 ** torch.arange(5) * (out - x) ** 2).mean(dim=(1, 2))
 
 
-# %% [markdown]
-# Eight starts learn at once, and the best is kept:
-
-
-# %%
 def toy(p, data=draw, steps=1000):
-    """The directions and the biases of the best start."""
+    """Eight starts learn at once: the directions and the biases of the best."""
     torch.manual_seed(0)
     W, b = nn.Parameter(0.3 * torch.randn(8, 2, 5)), nn.Parameter(torch.zeros(8, 5))
     optimizer = torch.optim.Adam([W, b], lr=1e-2)
@@ -640,9 +637,9 @@ figures.planes({f"each on with p = {p:g}": W for p, (W, _) in toys.items()},
                title="The rarer features are, the more share the plane")
 
 # %% [markdown]
-# With all features on, the two most important get a dimension each, and the others are given up. The rarer features
-# are, the more of them are kept, in the end as a pentagon. What does each arrangement cost? Give each model data
-# of the other kind.
+# With all features on, the two most important (blue, vermilion) get a dimension each, and the others are given up. The
+# rarer features are, the more of them are kept, in the end as a pentagon. What does each arrangement cost? Give each
+# model data of the other kind.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(1)
@@ -707,17 +704,22 @@ for sparsity in (0.0, 1.0):
         sets[f"λ = {sparsity:g}, start {seed}"] = small.directions[used]
 
 # %% [markdown]
-# Of the eight features, we compare those that are on for at least 1% of the points. By the cosine, how near to each of
-# the five is the nearest of them, and how near to each of them is the nearest of the five? There are two controls: no
-# charge ($\lambda = 0$), and no training (evenly spaced arrows).
+# Of the eight features, we compare those that are on for at least 1% of the points, by the cosine with the five. Two
+# questions: is a feature near each of the five, and one of the five near each feature? We print the worst case of both.
+# There are two controls: no charge ($\lambda = 0$), and no training (evenly spaced arrows).
 
-# %% tags=["nbval-ignore-output"]
+# %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 for what, directions in sets.items():
     cosines = F.normalize(W, dim=0).T @ directions.T  # (5, feature)
     five, each = (cosines.amax(dim=dim).min().item() for dim in (1, 0))
     print(f"{what:15} worst of the five {five:.2f},",
           f"of the {len(directions)} compared {each:.2f}")
 expect("The worst of the five in the last row", five, 0.97, 1)
+
+# %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
+some = ("evenly spaced", "λ = 0, start 0", "λ = 1, start 0")
+figures.planes({"the five": W} | {name: sets[name].detach().T for name in some},
+               title="With the charge, every direction that is used is one of the five")
 
 # %% [markdown]
 # Of eight evenly spaced arrows, one is always within 22.5° of any direction, so the first number alone says little; but
@@ -747,8 +749,8 @@ x = torch.cat(parts)[:, 1:].flatten(0, 1)  # (token, d_model), the first left ou
 
 # %% [markdown]
 # Three numbers say how good an autoencoder is: how much of the variance it keeps, how many features are on per token,
-# and how many are **dead**, never on. They pull in different directions. We take
-# three values of $\lambda$, and the same number of steps for each:
+# and how many are **dead**, never on. They pull in different directions. We take three values of $\lambda$, and the
+# same number of steps for each:
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
@@ -770,8 +772,8 @@ for sparsity in progress([0.0, 0.2, 2.0], "training autoencoders"):
 
 # %% [markdown]
 # Without the second term everything is kept, but more than 300 features are on at once, in 128 dimensions. Then the
-# same sum can be made in many ways, so nothing singles out these directions. With too much of it all features are dead,
-# and nothing is kept. Anything in between is a choice.
+# same sum can be made in many ways, so nothing singles out these directions. With a large $\lambda$ all features are
+# dead, and nothing is kept. Anything in between is a choice.
 #
 # ### 7.3 Features and their texts
 #
@@ -807,8 +809,8 @@ for feature in strongest:
 #
 # What does the model *do* with a feature? Take its direction out of the stream, wherever the feature is on, and let the
 # last block run. How far do the probabilities of the next token move, where the feature was strongest? We add up
-# $p\,(\ln p - \ln p')$ over all tokens, the **Kullback–Leibler divergence** of the new $p'$ from the old $p$: 0 if
-# nothing changes. The control takes away as much along another feature's direction.
+# $p\,(\ln p - \ln p')$ over all tokens, with $p$ before and $p'$ after. This is the **Kullback–Leibler divergence**
+# $D(p \,\|\, p')$: 0 if nothing changes. The control takes away as much along another feature's direction.
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
