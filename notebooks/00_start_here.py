@@ -176,9 +176,9 @@ predicted("leak", "the leaky one has the lower loss, the right one writes better
 # | Track | Lessons | Hours to read | with exercises |
 # | --- | --- | ---: | ---: |
 # | Attention | [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [08](08_transformer.ipynb) | 5 | 10 |
-# | Language models | [01](01_text.ipynb), [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [10](10_gpt.ipynb), [11](11_sampling.ipynb), [12](12_prompting.ipynb), [13](13_decoding.ipynb), [16](16_todays_decoder.ipynb), [17](17_checkpoints.ipynb), [40](40_instructions.ipynb) | 12 | 24 |
+# | Language models | [01](01_text.ipynb), [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [10](10_gpt.ipynb), [11](11_sampling.ipynb), [12](12_prompting.ipynb), [13](13_decoding.ipynb), [16](16_todays_decoder.ipynb), [17](17_checkpoints.ipynb), [40](40_instructions.ipynb) | 12 | 25 |
 # | Efficiency | [03](03_attention.ipynb), [04](04_heads.ipynb), [10](10_gpt.ipynb), [30](30_wall.ipynb), [31](31_sparse.ipynb), [32](32_low_rank.ipynb), [33](33_state.ipynb), [34](34_flash.ipynb) | 8 | 20 |
-# | Everything | all | 36 | 76 |
+# | Everything | all | 37 | 77 |
 # <!-- end of tracks -->
 #
 # If you are undecided, begin with [lesson 03](03_attention.ipynb): it takes the orcs' sentence apart, word by word. If
