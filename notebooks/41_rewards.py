@@ -348,11 +348,11 @@ recorded = json.loads((DATA / "rewards.json").read_text())
 
 
 def show(*names):
-    print(f"{'right, percent':34} greedy        drawn")
+    print(f"{'right, percent':38} greedy        drawn")
     for name in names:
         runs = recorded["right"][name].values()
         columns = ["".join(f"{100 * run[at]:4.0f}" for run in runs) for at in (0, 1)]
-        print(f"{name:34}{columns[0]} {columns[1]}")
+        print(f"{name:38}{columns[0]} {columns[1]}")
 
 
 show("imitation", "more imitation", "REINFORCE", "imitate own right answers")
@@ -430,10 +430,10 @@ show("REINFORCE", "REINFORCE, rewards + 5", "with baseline",
 predicted("rewards-baseline", "adding 5 to rewards without a baseline", "REINFORCE then mostly adds noise.")
 
 # %% [markdown]
-# With 5 added, REINFORCE destroys what the imitator knew. With a baseline nothing changes: rewards minus their mean are
-# the same numbers, so all results agree. For rewards of 0 and 1, though, neither baseline nor spread beats plain
-# REINFORCE: pushing a wrong answer down says little about which one is right (our explanation). A baseline insures
-# against rewards whose zero is in the wrong place.
+# With 5 added, REINFORCE destroys most of what the imitator knew, or all of it. With a baseline nothing changes:
+# rewards minus their mean are the same numbers, so all results agree. For rewards of 0 and 1, though, neither baseline
+# nor spread beats plain REINFORCE: pushing a wrong answer down says little about which one is right (our explanation).
+# A baseline insures against rewards whose zero is in the wrong place.
 
 # %% [markdown]
 # ### 4.2 Several steps from the same answers
@@ -600,8 +600,8 @@ for beta, runs in hacked.items():
 
 # %% [markdown]
 # Without a penalty seven of eight runs end as hackers. A weight of 0.03 prevents that in all eight, though two of them
-# are still paid for some wrong answers; 0.1 prevents it altogether. (The eighth run learns nothing under either: its 8%
-# are right, and it is not paid for more.) The last block also has no penalty, and changes one thing only: the mean over
+# are still paid for some wrong answers; 0.1 prevents it altogether. (The eighth run learns nothing with either: 6 and
+# 8% are right.) The last block also has no penalty, and changes one thing only: the mean over
 # each answer's tokens of section 4.3, which spares long wrong answers. Six of eight are hacked, so here this mean is
 # not to blame.
 #
@@ -671,7 +671,8 @@ for name in ("imitation", "imitate own right answers", *ways):
 # and behind with two, at both rates (0.001, which is the imitation's, and 0.0003). Imitating the chosen answers beats
 # both. Now look at the log-probabilities. At β = 0.1 and the higher rate, even the *chosen* answers become less likely
 # than they were with each seed: by about 1.4, 2.4 and 1.6 nats. At the lower rate they still do with one seed of three.
-# And few sums are right. Nothing in the formula prevents that.
+# And fewer greedy answers are right than the imitator's, with each seed and both rates, though more drawn ones are.
+# Nothing in the formula prevents that.
 #
 # ### 6.1 Break it
 #
@@ -783,7 +784,7 @@ prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 #
 # <details><summary>A. Train longer</summary>
 #
-# In section 5 it got worse in two runs of three.
+# In section 5 it got worse in seven runs of eight.
 # </details>
 # <details><summary>B. Read the answers with the highest rewards, and look for what the checker doesn't see</summary>
 #

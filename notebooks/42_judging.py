@@ -607,8 +607,9 @@ predicted("dots", "about as often as without any")
 # moves at once, and that does no better than the answer alone. Dots are the control: as many tokens before the answer,
 # as much computation, and no intermediate result. After 200 steps they are far from the states.
 #
-# With as many labels, the picture changes. The answer alone now gets 84 to 90%: much of its lag was training, and each
-# label on the way counts as such. All states still win with each seed, after an eighth of the steps. The dots beat the
+# With as many labels, the picture changes. The answer alone now gets 84 to 90%: much of its lag was training. But
+# labels alone don't explain the rest: with every second or fourth state, as many of them bring only 66 to 72%. All
+# states still win with each seed, after an eighth of the steps. The dots beat the
 # answer alone with one seed, lose with another, and are level with the third: no reliable gain. (Writing and learning
 # states both belong to a scratchpad; the next test looks at the reading alone.)
 #
