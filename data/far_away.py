@@ -14,6 +14,7 @@ from torch import nn
 from txlib.attention import Mask
 
 RUNS = Runs(__file__, "31_sparse")
+LONGER = 600  # batches
 
 
 def runs(names: dict, seed: int = 0) -> dict:
@@ -25,9 +26,10 @@ def runs(names: dict, seed: int = 0) -> dict:
         "one fact": {name: (names["one_fact"], mask, 100) for name, mask in patterns.items()},
         "own question": {name: (names["own_question"], mask, 150) for name, mask in patterns.items()},
         "eight ask": {name: (eight, mask, 250) for name, mask in of_eight.items()},
-        "chosen": {name: (names["own_question"], None, 150, mechanism) for name, mechanism in names["CHOSEN"].items()},
+        "longer": {"Big Bird": (names["own_question"], patterns["Big Bird"], LONGER)},
+        "chosen": {name: (names["own_question"], None, LONGER, chosen) for name, chosen in names["CHOSEN"].items()},
         "dealt out": {
-            name: (names["own_question"], None, 150, names["Dealt"](chosen.size, chosen.top, seed))
+            name: (names["own_question"], None, LONGER, names["Dealt"](chosen.size, chosen.top, seed))
             for name, chosen in names["CHOSEN"].items()
         },
     }

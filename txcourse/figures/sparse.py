@@ -105,7 +105,7 @@ def causal_forms(causal: Mask, near: Mask, strided: Mapping[str, Mask], fixed: M
 
 def by_distance(runs: Mapping[str, Sequence[Sequence[float]]], *, title: str) -> Picture:
     """Right answers in percent, in groups of four distances: for each pattern a line per seed in its color."""
-    patterns = ("window", "window + 1 global", "Big Bird", "all pairs", "2 of 16, chosen", "2 of 16, dealt out")
+    patterns = ("window", "window + 1 global", "Big Bird", "all pairs", "1 of 16, chosen", "1 of 16, dealt out")
     groups = len(next(iter(runs.values()))[0])
     middles = [4 * group + 1.5 for group in range(groups)]
     means = {name: np.mean(run, axis=0) for name, run in runs.items()}
