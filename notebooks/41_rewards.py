@@ -302,8 +302,8 @@ def learn(model, loss_of, steps=300, reward=is_right, longest=3, updates=1,
 
 
 # %% [markdown]
-# Before you run it: nobody shows the model a right answer. All it sees are its own answers, of which fewer than one
-# in five are right.
+# Before you run it: from here on nobody shows the model a right answer. All it sees are its own answers, of which fewer
+# than one in five are right.
 
 # %% tags=["nbval-ignore-output"]
 student = copy.deepcopy(imitator)
@@ -430,7 +430,7 @@ show("REINFORCE", "REINFORCE, rewards + 5", "with baseline",
 predicted("rewards-baseline", "adding 5 to rewards without a baseline", "REINFORCE then mostly adds noise.")
 
 # %% [markdown]
-# With 5 added, REINFORCE destroys most of what the imitator knew, or all of it. With a baseline nothing changes:
+# With 5 added, REINFORCE destroys much of what the imitator knew, or all of it. With a baseline nothing changes:
 # rewards minus their mean are the same numbers, so all results agree. For rewards of 0 and 1, though, neither baseline
 # nor spread beats plain REINFORCE: pushing a wrong answer down says little about which one is right (our explanation).
 # A baseline insures against rewards whose zero is in the wrong place.
@@ -565,7 +565,7 @@ gaps = {names[beta]: [[100 * (reward - right) for reward, right in zip(run["rewa
                       for run in hacked[beta].values()] for beta in names}
 plots.lines(
     {name: (list(range(10, 201, 20)), runs) for name, runs in gaps.items()},
-    title="Unless held, seven of eight runs are paid for wrong answers", xlabel="round",
+    title="Unless held, seven of eight runs end up paid for wrong answers", xlabel="round",
     ylabel="wrong answers with a reward (%)",
     alt="Answers that are wrong and rewarded, eight seeds each, at the end: " + "; ".join(
         f"{name}: " + ", ".join(f"{run[-1]:.0f}%" for run in runs) for name, runs in gaps.items()) + ".",
@@ -600,7 +600,7 @@ for beta, runs in hacked.items():
 
 # %% [markdown]
 # Without a penalty seven of eight runs end as hackers. A weight of 0.03 prevents that in all eight, though two of them
-# are still paid for some wrong answers; 0.1 prevents it altogether. (The eighth run learns nothing with either: 6 and
+# are still paid for some wrong answers; with 0.1 none is at the end. (The eighth run learns nothing with either: 6 and
 # 8% are right.) The last block also has no penalty, and changes one thing only: the mean over
 # each answer's tokens of section 4.3, which spares long wrong answers. Six of eight are hacked, so here this mean is
 # not to blame.
