@@ -6,10 +6,15 @@ import torch
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept, rivals = patches.RUNS.kept(), lesson["rivals"].keys()
+    rates = kept.pop("rates")
+    assert rates.keys() == rivals
+    assert all(by_rate.keys() == set(map(str, patches.RATES)) for by_rate in rates.values())
+    assert kept["longer, fast"].keys() == kept["few, fast"].keys() == {"ViT", "two layers"}
     assert kept["short"].keys() == {"ViT", "convolutional", "ViT without positions"}
     assert kept["few"].keys() == {name + how for name in rivals for how in ("", ", augmented")}
     assert kept["longer"].keys() == kept["twins"].keys() - {"ViT, one layer", "ViT without positions"} == rivals
     every = [seeds for part in kept.values() for seeds in part.values()]
+    every += [seeds for by_rate in rates.values() for seeds in by_rate.values()]
     assert all(seeds.keys() == {"0", "1", "2"} for seeds in every)
     assert all(0.1 < run["right"] < 1 for seeds in every for run in seeds.values())
 

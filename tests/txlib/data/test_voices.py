@@ -43,6 +43,11 @@ def by_hand(pieces, n: int) -> list[list[int]]:
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept = voices.RUNS.kept()
+    faster = kept.pop("faster")
+    assert faster.keys() == set(voices.TABLES)
+    for speeds in faster.values():
+        assert speeds.keys() == set(map(str, voices.FASTER))
+        assert all(seeds.keys() == {"0", "1", "2"} for seeds in speeds.values())
     assert kept.keys() == {"positions", "keys", "beyond"}
     assert tuple(kept["positions"]) == voices.KINDS
     assert kept["keys"].keys() == voices.KEYS.keys()

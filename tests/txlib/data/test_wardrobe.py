@@ -8,14 +8,14 @@ import wardrobe
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept = wardrobe.RUNS.kept()
     assert kept.keys() == {"mixers"}
-    assert kept["mixers"].keys() == lesson["mixers"].keys() | {"convolution + non-local"} | lesson["told"].keys()
+    assert kept["mixers"].keys() == lesson["mixers"].keys() | {"convolution + non-local"} | lesson["rivals"].keys()
     assert all(seeds.keys() == {"0", "1", "2"} for seeds in kept["mixers"].values())
     assert all(0.1 < run["right"] < 1 for seeds in kept["mixers"].values() for run in seeds.values())
 
 
 def test_the_lessons_networks_are_those_that_were_run(lesson):
     networks = {name: partial(lesson["network"], mixer) for name, mixer in lesson["mixers"].items()}
-    for name, make in {**networks, **lesson["told"]}.items():
+    for name, make in {**networks, **lesson["rivals"]}.items():
         model, run = make(), wardrobe.RUNS.kept()["mixers"][name]["0"]
         assert run["parameters"] == sum(each.numel() for each in model.parameters())
         assert run["operations"] == lesson["work"](model.eval())
