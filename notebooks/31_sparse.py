@@ -105,7 +105,8 @@ for n in (1024, 4096):
               f"formula {formula:9,}, {formula / n**2:5.1%} of all")
 
 # %% [markdown]
-# All grow like $n$. With 4,096 positions and a window of 512, Longformer computes an eighth of the square; with 1,024
+# All grow like $n$. (The dilated one has half as many keys here, spread over the same width.)
+# With 4,096 positions and a window of 512, Longformer computes an eighth of the square; with 1,024
 # it computes nearly half. **A sparse pattern is worth its trouble when $n$ is many times its width.**
 
 # %% [markdown]
@@ -251,7 +252,7 @@ for name, layers in stacks.items():
 
 # %% [markdown]
 # Drawn, the positions that one output can depend on form a cone. Dots are positions, one row per layer, inputs at the
-# bottom; what position 12 of the top layer hears of is colored:
+# bottom; what position 12 of the top layer can depend on is colored:
 
 # %% jupyter={"source_hidden": true}
 figures.cone(
@@ -630,7 +631,7 @@ for name in ("window", "window + 1 global", "Big Bird"):
 # far away, fact and question are at opposite ends of the text, where the global lines are. **In 150 batches no relay
 # was learned.** Think of what it would take: a line in between would have to pass on all facts that it sees, in one
 # vector, without knowing which of them will be asked for. It is lesson 02's single context vector again. (Is it room
-# that is lacking, or training? That is the exercise's last task.)
+# or training that is lacking? That is the exercise's last task.)
 #
 # So **make the askers global.** Suppose only the last eight lines have a question (and train for 250 batches, since
 # each text now has eight answers instead of 64). Let those eight see everything:
@@ -645,7 +646,8 @@ print(f"with {long:,} lines: {pairs / long**2:.0%} of the pairs")
 
 # %% [markdown]
 # As good as all pairs. That is what Longformer does with a question about a document: the question's tokens are global.
-# Which tokens are global is not a detail: it is where your knowledge of the task enters.
+# Which tokens are global is where your knowledge of the task enters. (Were the *first* eight lines global instead, the
+# askers would see a third of the facts directly. We have not trained that one.)
 #
 # *Second reading.* A global token gathers a text, the others look around. These are different jobs, so Longformer gives
 # its global tokens a second set of projections $W_Q^g, W_K^g, W_V^g$. It is the *query* that decides: a global token's
@@ -686,7 +688,8 @@ for name, seeds in sinks.items():
 # what a head says by a sigmoid of the token (Qiu et al. 2025). Here the gate cures most of it, and the learned sink
 # does not: with two of three seeds it loses more than the plain model. The last column shows why it can: after words
 # that ask for nothing, one of its heads still gives the first word 0.26 to 0.35 of its weight. (Nothing forbids that.
-# gpt-oss trains with windows, out of which the first token moves. With the gate, one run rests there as well, at 0.66,
+# gpt-oss trains with windows in every second layer, out of which the first token moves.
+# With the gate, one run rests there as well, at 0.66,
 # but loses only 0.020.)
 
 # %% [markdown]
@@ -694,9 +697,9 @@ for name, seeds in sinks.items():
 #
 # ### 6.1 A mean for each block
 #
-# A drawn pattern can't know where the answer is; all pairs know, at the price of the square. In between: let each
+# A drawn pattern can't know where the answer is; all pairs include it, at the price of the square. In between: let each
 # query *choose*. **Mixture of block attention** (Lu et al. 2025) keeps the mean key of each block, multiplies the query
-# with these few means, and attends to the `top` best blocks. On paper, a query of 1 and four keys, one number each, in
+# by these few means, and attends to the `top` best blocks. On paper, a query of 1 and four keys, one number each, in
 # two blocks:
 #
 # | | keys | mean | score of the block | best score of a key |
@@ -791,7 +794,9 @@ for name in CHOSEN:
 
 # %% [markdown]
 # With one block per head, choosing wins clearly. Dealt out, the blocks show the eight heads half of the text between
-# them, and about a quarter of the questions is answered. With two per head, dealing is as good as choosing: together
+# them, and about a quarter of the questions are answered. (Why not half, we have not tested; but a reader that answered
+# all that it sees, and guessed the rest, would get 53%, still far behind.)
+# With two per head, dealing is as good as choosing: together
 # the heads miss nothing. *So the choice pays where the heads together can't see everything*, as in a long text.
 #
 # The choice itself passes no gradient on. Our explanation: the gradient through the keys that *were* chosen turns
@@ -954,7 +959,7 @@ expect("Seconds", seconds, 0, 60)
 #
 # - A window has $n(2r+1) - r(r+1)$ pairs, $g$ global tokens add $g$ rows and columns, Big Bird has $g + w + r$ blocks
 #   per block of queries, a stride of $\sqrt n$ about $n \sqrt n$ pairs.
-# - What a stack can know are the non-zero entries of a product of matrices. Windows: $Lr$ to either side. Equal gaps in
+# - The nonzero entries of a product of matrices tell what a stack can know. Windows: $Lr$ to either side. Equal gaps in
 #   all layers: texts that never meet. One global token: everything in two layers. Random pairs: about $\log n$ steps.
 # - A mask alone saves nothing. What saves is to gather live blocks; the cost is the number of *blocks* that are
 #   touched.
