@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from txcourse.figures.positions import rearranging
-from txlib.plots.charts import lines, ranges
+from txlib.plots.charts import lines, name_mark, ranges
 from txlib.plots.matrices import heatmap
-from txlib.plots.picture import GRAY, PALETTE, Picture
+from txlib.plots.picture import PALETTE, Picture
 
 BAR = 16  # steps
 VOICES = 4
@@ -199,8 +199,5 @@ def position_costs(per_note: Mapping[str, tuple[float, float, float]], counting:
         alt="; ".join(f"{kind}: {mean:.2f}" for kind, (_, mean, _) in per_note.items())
         + f"; the best table of counts: {counting:.2f}.",
     )
-    picture.axes[0].annotate(
-        "counting", (counting, 1), xycoords=("data", "axes fraction"), xytext=(4, -2), textcoords="offset points",
-        va="top", color=GRAY,
-    )  # fmt: skip
+    name_mark(picture.axes[0], "counting", counting)
     return picture

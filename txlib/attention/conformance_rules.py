@@ -82,7 +82,7 @@ class Subject:
         """Return another mechanism of this kind, with other parameters where a config makes it."""
         if isinstance(self.original, MechanismConfig):
             block = self.block if dropout_p is None else with_dropout(self.block, dropout_p)
-            made = self.original.make(block, LayerContext(**{**self.context, **context}))
+            made = self.original.make(block, LayerContext(**(self.context | context)))
         else:
             made = copy.deepcopy(self.original)
         return made.eval()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from txlib.attention.chosen import ChosenBlocks
 from txlib.attention.dense import DenseAttention
+from txlib.attention.functional import attention_weights
 from txlib.attention.masks import MaskLike
 from txlib.attention.mechanism import LayerContext, MechanismConfig, check_inputs, check_sizes
 
@@ -63,29 +64,20 @@ class NativeSparseAttention(ChosenBlocks):
         if not causal:
             raise ValueError("NativeSparseAttention is causal, and this mask is not; use ChosenBlocks")
         blocks_k, blocks_v = (self.in_blocks(x) for x in (k, v))
-        weights = self.block_weights(q, blocks_k, seen)  # (batch, heads, query, blocks)
+        ended = (
+            self.block * torch.arange(1, blocks_k.shape[2] + 1, device=q.device) <= seen
+        )  # (batch, 1, query, blocks)
+        weights = attention_weights(q, blocks_k.mean(dim=3), ended)  # (batch, heads, query, blocks)
         chosen = self.heaviest(weights, seen, kv_heads)
         newest = (seen - self.window).clamp(min=0) + torch.arange(min(self.window, k.shape[2]), device=q.device)
         single = (x[:, :, :, None] for x in (k, v))  # blocks of one key
         outs = (
-            weights.to(v.dtype) @ blocks_v.mean(dim=3),
+            weights @ blocks_v.mean(dim=3),
             self.attend_to_chosen(q, chosen, seen, blocks_k, blocks_v),
             self.attend_to_chosen(q, newest.expand(-1, q.shape[1], -1, -1), seen, *single),
         )
         gates = q.new_full((*q.shape[:3], self.branches), 1 / self.branches) if gates is None else gates
         return (gates[..., None] * torch.stack(outs, dim=3)).sum(dim=3)
-
-    def block_weights(
-        self,
-        q: Float[Tensor, "batch heads query head_dim"],
-        blocks: Float[Tensor, "batch heads blocks block head_dim"],
-        seen: Int[Tensor, "batch 1 query 1"],
-    ) -> Float[Tensor, "batch heads query blocks"]:
-        """Return the compressed branch's weights; zeros where no block has ended yet."""
-        score = q @ blocks.mean(dim=3).mT * q.shape[-1] ** -0.5
-        whole = self.block * torch.arange(1, blocks.shape[2] + 1, device=q.device) <= seen  # (batch, 1, query, blocks)
-        score = score.float().masked_fill(~whole, torch.finfo(torch.float32).min)
-        return score.softmax(dim=-1).masked_fill(~whole, 0.0)
 
     @torch.no_grad()
     def heaviest(

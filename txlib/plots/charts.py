@@ -64,16 +64,14 @@ def lines(
         _label_ends(figure, axes)
         if mark is not None:
             axes.axvline(mark[1], color=GRAY, linestyle=":", linewidth=1.5, zorder=1)
-            axes.annotate(
-                mark[0],
-                (mark[1], 1),
-                xycoords=("data", "axes fraction"),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="top",
-                color=GRAY,
-            )
+            name_mark(axes, *mark)
         return Picture(figure, alt)
+
+
+def name_mark(axes: Axes, name: str, x: int | float) -> None:
+    """Write the name of a dotted vertical line at its upper end."""
+    style: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "top", "color": GRAY}
+    axes.annotate(name, (x, 1), xycoords=("data", "axes fraction"), **style)
 
 
 def bars(
