@@ -567,11 +567,11 @@ predict("tagger-or-rule", "Which finds names better?", "the fine-tuned BERT, cle
 # Write the rule, and train the head:
 
 # %% tags=["nbval-ignore-output"]
-small = {word for tagged in tags().train for word in tagged.words if word.islower()}
+lowercase = {word for tagged in tags().train for word in tagged.words if word.islower()}
 
 
 def looks_like_a_name(word):
-    return len(word) > 1 and word[0].isupper() and word.lower() not in small
+    return len(word) > 1 and word[0].isupper() and word.lower() not in lowercase
 
 
 head = Head(deepcopy(encoder), 2, pooled=False).to(here)
@@ -587,9 +587,9 @@ found = {
     "fine-tuned": tag_counts(tagger, [of_tags(tagged) for tagged in tested]),
     "the rule": counts(torch.tensor(said), torch.tensor(true)),
 }
-for name, (hits, said, true) in found.items():
-    print(f"{name:10} {hits} hits of {said} tagged, {true} names: precision",
-          f"{hits / said:.2f}, recall {hits / true:.2f}, F1 {f1(hits, said, true):.2f}")
+for name, (hits, tagged, names) in found.items():
+    print(f"{name:10} {hits} hits of {tagged} tagged, {names} names: precision",
+          f"{hits / tagged:.2f}, recall {hits / names:.2f}, F1 {f1(hits, tagged, names):.2f}")
 predicted("tagger-or-rule", "the rule, clearly")
 
 # %% [markdown]
@@ -610,8 +610,8 @@ predicted("tagger-or-rule", "the rule, clearly")
 print(f"{'':9}{'guess':>6}{'baseline':>10}   fine-tuned, each seed")
 for task, seeds in recorded["tasks"].items():
     guess, baseline = recorded["baselines"][task]
-    found = "  ".join(f"{right:.2f}" for right in seeds.values())
-    print(f"{task:9}{guess:6.2f}{baseline:10.2f}   {found}")
+    row = "  ".join(f"{right:.2f}" for right in seeds.values())
+    print(f"{task:9}{guess:6.2f}{baseline:10.2f}   {row}")
 for name, reach in recorded["untrained"].items():
     print(f"not fine-tuned: {name} {reach:.2f}")
 

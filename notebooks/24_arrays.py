@@ -141,11 +141,10 @@ for name, config in {"shared": imagenet, "not shared": apart}.items():
 # %% [markdown]
 # ## 3 What it saves: $n \cdot m$ against $n^2$
 #
-# We have the model. What is missing is the count. Six layers of self-attention on $n$ rows make $6n^2$ scores per
-# head. One look and six latent blocks: $nm + 6m^2$. For a photograph of $224 \times 224 = 50{,}176$ pixels and $m =
-# 512$: 15 billion against 27 million. What a further block costs no longer depends
-# on $n$: ten more add $10 m^2$. All operations,
-# feed-forward networks included:
+# We have the model. What is missing is the count. Six layers of self-attention on $n$ rows make $6n^2$ scores per head.
+# One look and six latent blocks: $nm + 6m^2$. For a photograph of $224 \times 224 = 50{,}176$ pixels and $m = 512$: 15
+# billion against 27 million. What a further block costs no longer depends on $n$: ten more add $10 m^2$. All
+# operations, feed-forward networks included:
 
 
 # %%
@@ -171,7 +170,7 @@ for n, dense, few in zip(lengths, *costs.values(), strict=True):
 # %% jupyter={"source_hidden": true}
 plots.lines(
     {name: (lengths, each) for name, each in costs.items()}, xscale="log", yscale="log", marker="o",
-    title="Latents make depth independent of the input", xlabel="rows of the input, n",
+    title="With latents, one more layer costs the same for any input", xlabel="rows of the input, n",
     ylabel="billion operations",
     alt="Operations over n from 64 to 65,536, both logarithmic. Six layers on the array rise ever "
     "steeper, in the end with the square of n. The Perceiver is flat at first, then rises in "
@@ -375,15 +374,16 @@ for name, runs in recorded.items():
 # features hand it places ready to compare. Without positions the reader gets no more than a quarter of the digits: at
 # first not even that, in the end a little more than the linear layer on sorted values.
 #
-# What do the eight latents of the first reader look at? Their weights in the first look, laid over one digit:
+# What do the eight latents of the first reader look at? Their weights in the first look, in orange over one digit:
 
 # %% jupyter={"source_hidden": true}
 perceiver = readers["Fourier features"].perceiver
 with torch.no_grad():
     perceiver(as_array(test.pixel_values, where))
-looks = perceiver.first.weights[0, 0]  # (latent, pixel)
+first = perceiver.first.weights[:, 0]  # (batch, latent, pixel)
+looks = {"first": first, "second": perceiver.again.weights[:, 0]}
 plots.pictures(
-    test.pixel_values[:1, 0].expand(8, -1, -1), heat=looks.view(8, 8, 8), names=[f"latent {i}" for i in range(8)],
+    test.pixel_values[:1, 0].expand(8, -1, -1), heat=first[0].view(8, 8, 8), names=[f"latent {i}" for i in range(8)],
     columns=4, title="Latents look where a stroke might have been", alt="The same digit eight times, each with the "
     "weights of one latent laid over it. The strongest are on dark pixels next to the strokes; latents 0, 2, 4 and 6 "
     "look at the same spot, to the left of the middle, and 3 and 7 share another, in the top row.",
@@ -395,8 +395,7 @@ plots.pictures(
 # %%
 blank = test.pixel_values.flatten(1) < 0.25  # (batch, 64): no ink there
 varies = train.pixel_values.flatten(1).var(dim=0)  # (64,): from digit to digit
-for name, look in {"first": perceiver.first, "second": perceiver.again}.items():
-    weights = look.weights[:, 0]  # (batch, latent, 64)
+for name, weights in looks.items():  # (batch, latent, 64) each
     entropy = -(weights * (weights + 1e-9).log()).sum(dim=-1)  # (batch, latent)
     on_blank = (weights * blank[:, None]).sum(dim=-1).mean()
     favorite = weights.mean(dim=0).argmax(dim=-1)  # (latent,)

@@ -20,14 +20,12 @@
 
 # %%
 import inspect
-import json
 import math
 import os
 import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from textwrap import dedent
 
 import torch
 import torch.nn.functional as F
@@ -53,8 +51,8 @@ for n in (1024, 8192, len(play)):
 
 # %% [markdown]
 # For the whole play, inputs and output fit into a corner of memory; the scores of one head alone need 49 GB, more
-# than most computers have. And yet each score is needed only for
-# a moment: to become a weight, and to multiply one row of values.
+# than most computers have. And yet each score is needed only for a moment: to become a weight, and to multiply one
+# row of values.
 #
 # So here is the wish: **the same numbers, without the matrix.** Not another pattern, as in lesson 31, and not an
 # approximation, as in lesson 32: the same output, up to rounding. Many tried to save *operations*. Dao et al. (2022)
@@ -149,10 +147,10 @@ figures.roofline(
 
 # %% [markdown]
 # On a GPU, whose ridge is further to the right, the two products wait for memory as well: with 31 operations per byte
-# (62 in 16 bits) they are below a ridge of 150. So the way to a faster attention is not fewer
-# operations. It is **fewer journeys**: take a few numbers into the small, fast memory next to the arithmetic, do
-# *everything* with them that will ever be done, and write down only the result. These are the two memories of an A100
-# (Dao et al. 2022, figure 1), and what should travel:
+# (62 in 16 bits) they are below a ridge of 150. So the way to a faster attention is not fewer operations. It is **fewer
+# journeys**: take a few numbers into the small, fast memory next to the arithmetic, do *everything* with them that will
+# ever be done, and write down only the result. These are the two memories of an A100 (Dao et al. 2022, figure 1), and
+# what should travel:
 
 # %% jupyter={"source_hidden": true}
 figures.two_memories(title="Scores stay in fast memory; only tiles travel")
@@ -240,9 +238,8 @@ prove_equal(torch.stack(joined), whole, what="Two halves joined, and the whole")
 prove_equal(torch.stack(backward), whole, what="In the other order, they")
 
 # %% [markdown]
-# This rule has had a career of its own. When a model writes one token, there is a single query, and the *keys* are
-# split among the processors and joined at the end (Flash-Decoding); in **ring attention** (Liu et al.
-# 2023) the parts are on different machines, and keys travel in a ring.
+# Others use this rule as well. When a model writes one token, its keys are split among the processors and joined at
+# the end (Flash-Decoding); in **ring attention** (Liu et al. 2023) the parts are on different machines.
 #
 # ### 3.4 Values are corrected as well
 #
@@ -265,19 +262,19 @@ def take_in(m, l, o, S, V):  # (rows, 1) twice, (rows, d), (rows, columns), (col
 
 
 # %% [markdown]
-# That is the heart of FlashAttention. See it work on one query with 8 keys, in tiles of 2. After each tile $o / l$ is
-# the right answer *for the keys so far* (the cell checks it); the next tile corrects it.
+# See it work on one query with 8 keys, in tiles of 2. After each tile $o / l$ is the right answer *for the keys so far*
+# (the cell checks it); the next tile corrects it.
 
 # %%
-v = torch.randn(8, 64)  # (n, d)
+V = torch.randn(8, 64)  # (n, d)
 S = torch.tensor([[2.0, 1.0, 5.0, 3.0, 9.0, 8.0, 4.0, 0.0]])  # (1, 8)
 m = torch.full((1, 1), torch.finfo(torch.float32).min)  # the lowest finite number
 l, o, states = torch.zeros(1, 1), torch.zeros(1, 64), []
 for columns in torch.arange(8).split(2):
-    m, l, o = take_in(m, l, o, S[:, columns], v[columns])
+    m, l, o = take_in(m, l, o, S[:, columns], V[columns])
     states.append(f"m = {m.item():.0f}\nl = {l.item():.2f}")
     seen = columns[-1] + 1
-    torch.testing.assert_close(o / l, S[:, :seen].softmax(dim=-1) @ v[:seen])
+    torch.testing.assert_close(o / l, S[:, :seen].softmax(dim=-1) @ V[:seen])
 
 # %% jupyter={"source_hidden": true}
 figures.tiles(
@@ -304,7 +301,7 @@ def tile_of_scores(q, k, rows, columns, is_causal):
 # Now the walk. Two details: the maximum starts at the lowest finite number, not at $-\infty$. If the mask hides a whole
 # tile from a query (a window can), the new maximum would be $-\infty$ as well, and $-\infty - (-\infty)$ is not a
 # number. And besides the output we keep one number per query, $L = m + \ln l = \ln \sum_j e^{x_j}$: the logarithm of
-# the softmax's denominator, as it would be without $m$. (It pays off in section 5.)
+# the softmax's denominator, as it would be without $m$.
 
 
 # %%
@@ -336,10 +333,10 @@ def definition(q, k, v, is_causal=False):
 
 
 torch.manual_seed(0)
-q, k, v = torch.randn(3, 500, 64)  # (n, d) each
+given = torch.randn(3, 500, 64)  # q, k, v: (n, d) each
 for is_causal in (False, True):
-    out, L = forward_in_tiles(q, k, v, is_causal)
-    prove_equal(out, definition(q, k, v, is_causal), what="Tiles and definition")
+    out, L = forward_in_tiles(*given, is_causal)
+    prove_equal(out, definition(*given, is_causal), what="Tiles and definition")
 
 # %% [markdown]
 # Here are its first eight queries and keys: press *next*, and watch what is in fast memory. Where a maximum rises, the
@@ -347,7 +344,7 @@ for is_causal in (False, True):
 # leave out? (If you see no buttons, run the cell.)
 
 # %%
-explore.flash(q[:8], k[:8], v[:8])
+explore.flash(*given[:, :8])
 
 # %% [markdown]
 # <details><summary>The answer</summary>
@@ -378,14 +375,14 @@ class Largest(TorchDispatchMode):
 # Both ways, from 128 tokens to 2,048:
 
 # %%
-lengths, largest = [128, 256, 512, 1024, 2048], {"definition": [], "tiles of 64": []}
+lengths, most = [128, 256, 512, 1024, 2048], {"definition": [], "tiles of 64": []}
 for n in lengths:
-    q, k, v = (torch.randn(n, 64) for _ in range(3))  # (n, d) each
-    for name, compute in zip(largest, (definition, forward_in_tiles)):
+    random = [torch.randn(n, 64) for _ in range(3)]  # q, k, v: (n, d) each
+    for name, compute in zip(most, (definition, forward_in_tiles)):
         with Largest() as seen:
-            compute(q, k, v)
-        largest[name].append(seen.numbers)
-for name, numbers in largest.items():
+            compute(*random)
+        most[name].append(seen.numbers)
+for name, numbers in most.items():
     print(f"{name:11} {numbers[-1]:9,} numbers at n = {n:,},",
           f"{numbers[-1] / numbers[-2]:.0f} times as many as at half of it")
 
@@ -424,9 +421,9 @@ def kept(compute, *inputs):
     return sum(tensors.values())
 
 
-q, k, v = (torch.randn(1024, 64, requires_grad=True) for _ in range(3))  # (n, d) each
-print(f"q, k and v {3 * q.nbytes / 1e6:.1f} MB, "
-      f"kept for the definition {kept(definition, q, k, v) / 1e6:.1f} MB")
+learned = [torch.randn(1024, 64, requires_grad=True) for _ in range(3)]  # q, k, v
+print(f"q, k and v {3 * learned[0].nbytes / 1e6:.1f} MB, "
+      f"kept for the definition {kept(definition, *learned) / 1e6:.1f} MB")
 
 # %% [markdown]
 # The 4.2 MB on top of $q$, $k$ and $v$ are $P$. FlashAttention does not keep it. It computes every tile of scores
@@ -494,8 +491,8 @@ class Flash(torch.autograd.Function):
 
 # %%
 d_out = torch.randn(1024, 64)  # (n, d)
-ours = torch.autograd.grad(Flash.apply(q, k, v, True), (q, k, v), d_out)
-exact = torch.autograd.grad(definition(q, k, v, True), (q, k, v), d_out)
+ours = torch.autograd.grad(Flash.apply(*learned, True), learned, d_out)
+exact = torch.autograd.grad(definition(*learned, True), learned, d_out)
 for name, mine, theirs in zip(("dq", "dk", "dv"), ours, exact, strict=True):
     prove_equal(mine, theirs, tolerance=1e-4, what=f"{name} in tiles and by autograd")
 
@@ -506,7 +503,7 @@ def causal_flash(q, k, v):
 
 few = [torch.randn(5, 3, dtype=torch.double, requires_grad=True) for _ in range(3)]
 print("finite differences agree:", torch.autograd.gradcheck(causal_flash, few))
-print(f"kept {kept(causal_flash, q, k, v) / 1e6:.1f} MB")
+print(f"kept {kept(causal_flash, *learned) / 1e6:.1f} MB")
 
 # %% [markdown]
 # ## 6 Break it: forget to rescale
@@ -534,12 +531,14 @@ predict("flash-order", "In which order of the keys is the output most wrong?",
 
 # %%
 with torch.no_grad():
-    query, order = 3 * q[:1], (q[:1] @ k.T)[0].argsort()  # (1, d), (n,): worst to best
-    exact = definition(query, k, v)  # (1, d)
+    queries, keys, values = learned  # (n, d) each
+    query = 3 * queries[:1]  # (1, d)
+    order = (query @ keys.T)[0].argsort()  # (n,): worst to best
+    exact = definition(query, keys, values)  # (1, d)
     orders = {"best key last": order, "shuffled": torch.randperm(1024),
               "best key first": order.flip(0)}
     for name, places in orders.items():
-        wrong, _ = forward_in_tiles(query, k[places], v[places], step=forgetful)
+        wrong, _ = forward_in_tiles(query, keys[places], values[places], step=forgetful)
         error = (wrong - exact).norm() / exact.norm()
         print(f"{name:14}: relative error {error:7.1%}")
 predicted("flash-order", "best key last")
@@ -547,18 +546,17 @@ predicted("flash-order", "best key last")
 # %% [markdown]
 # With the best key first, the mistake is *invisible*: the maximum never changes, so there is nothing to rescale. With
 # the best key last it is ruinous: every tile before counts as if its own best key were the best of all. A test with one
-# lucky order would have passed. That is why the exercise, and the library's tests, try several inputs.
+# lucky order would have passed. So test several.
 #
-# The other famous shortcut, leaving out the maximum, failed in section 3.1: one score beyond 88 makes the sum infinite,
-# the whole row is wrong, and nothing raises an error.
+# Leaving out the maximum failed in section 3.1, and nothing raised an error there either.
 
 # %% [markdown]
 # ## 7 A kernel of your own
 #
 # Our tiles save memory, but they are Python: each small product is a separate call, and its result goes out to memory
 # and comes back. To keep a tile *in* fast memory, the whole walk has to be one program for the GPU, a **kernel**.
-# Kernels used to be written in C++. Triton (Tillet et al. 2019) lets you write them in a subset of Python: you write
-# what **one program does with one tile** of queries, and as many programs as there are such tiles run side by side.
+# Triton (Tillet et al. 2019) lets you write kernels in a subset of Python: you write what **one program does with one
+# tile** of queries, and as many programs as there are such tiles run side by side.
 #
 # ### 7.1 Memory is one line
 #
@@ -594,9 +592,8 @@ class StandIn:
 # %% [markdown]
 # ### 7.2 Nineteen lines
 #
-# Now the kernel: one head, no mask, and sizes that divide evenly. Read
-# it next to `take_in`: the outer loop over tiles of
-# queries is gone, because each turn is now one program. (`tl.constexpr` marks what is known before the kernel is
+# Now the kernel: one head, no mask, and sizes that divide evenly. Read it next to `take_in`: the outer loop over tiles
+# of queries is gone, because each turn is now one program. (`tl.constexpr` marks what is known before the kernel is
 # compiled: sizes of tiles.)
 
 
@@ -631,15 +628,14 @@ def my_kernel(q, k, v, out, n, scale,
 # $2nd + 2nd \cdot n / B$ of section 4:
 
 # %%
-n, d = 128, 16
-short = torch.randn(3, n, d)  # q, k, v
+short, size = torch.randn(3, 128, 16), 128 * 16  # q, k, v: (n, d) each; n · d
 for ROWS in (16, 32, 64):
-    tl = StandIn(*short, torch.zeros(n, d))
-    for tl.program in range(n // ROWS):
-        my_kernel(0, n * d, 2 * n * d, 3 * n * d, n, d**-0.5, d, ROWS, 16)
-    out = tl.memory[3 * n * d :].view(n, d)
+    tl = StandIn(*short, torch.zeros(128, 16))
+    for tl.program in range(128 // ROWS):
+        my_kernel(0, size, 2 * size, 3 * size, 128, 16**-0.5, 16, ROWS, 16)
+    out = tl.memory[3 * size :].view(128, 16)
     torch.testing.assert_close(out, definition(*short))
-    formula = 2 * n * d + 2 * n * d * n // ROWS
+    formula = 2 * size + 2 * size * 128 // ROWS
     print(f"tiles of {ROWS} queries: {tl.moved:6,} numbers moved, formula {formula:6,}")
 
 # %% [markdown]
@@ -647,7 +643,7 @@ for ROWS in (16, 32, 64):
 #
 # Put `@triton.jit` on top of the same text, and Triton compiles it for a GPU. Without a GPU its *interpreter* runs the
 # programs one after another in numpy: very slow and very honest. (Triton comes with torch on a Linux machine with a
-# GPU; elsewhere on Linux, `pip install triton`. Without it, the next cell says so, and nothing that follows needs it.)
+# GPU; elsewhere on Linux, `pip install triton`. Nothing that follows needs it.)
 
 # %% tags=["nbval-ignore-output"]
 if find_spec("triton") is None:
@@ -658,12 +654,11 @@ else:
     sys.modules.pop("my_kernel", None)  # a kernel that you have changed is read again
     from my_kernel import my_kernel as in_triton
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    short = short.to(device)
-    out = torch.empty(n, d, device=device)
-    in_triton[(n // 32,)](*short, out, n, d**-0.5, D=d, ROWS=32, COLUMNS=16)
-    prove_equal(out, definition(*short), tolerance=1e-2 if short.is_cuda else 1e-5,
-                what=f"Your kernel in Triton on {short.device} and the definition")
+    there = short.to("cuda" if torch.cuda.is_available() else "cpu")
+    out = torch.empty_like(there[0])  # (n, d)
+    in_triton[(128 // 32,)](*there, out, 128, 16**-0.5, D=16, ROWS=32, COLUMNS=16)
+    prove_equal(out, definition(*there), tolerance=1e-2 if there.is_cuda else 1e-5,
+                what=f"Your kernel in Triton on {there.device} and the definition")
 
 # %% [markdown]
 # `in_triton[(4,)]` starts four programs; tensors become addresses by themselves.
@@ -673,6 +668,8 @@ else:
 # The library's forward kernel is the same walk. Read its loop, and find your lines in it:
 
 # %% jupyter={"source_hidden": true}
+from textwrap import dedent
+
 from IPython.display import Markdown
 
 kernels = Path(find_spec("txlib.attention.flash_triton").origin).read_text("utf-8")
@@ -691,9 +688,9 @@ Markdown(f"```python\n{dedent(loop)}```")
 # - **Training.** $L$ is stored as well, and two more kernels compute the gradients, one walking along the keys and one
 #   along the queries, so that no two programs write to the same place.
 #
-# The library's tests run these kernels in the interpreter, forward and backward. In any of its models the mechanism is
-# one entry of the config. Nothing is approximated, so a model trained with dense attention runs with
-# it. The source below the checks shows how its tiles leave out the keys that a mask hides.
+# In any of the library's models the mechanism is one entry of the config. Nothing is approximated, so a model trained
+# with dense attention runs with it. The source below the checks shows how its tiles leave out the keys that a mask
+# hides.
 
 # %%
 from dataclasses import replace
@@ -750,7 +747,7 @@ print(f"{tiles.sparsity():.0f}% of the tiles are never made")
 
 # %% [markdown]
 # (Of the 16 tiles, 6 are above the diagonal and 4 between the documents. In documents this short the window hides no
-# whole tile; in long ones it is what saves most.)
+# whole tile.)
 #
 # ### 7.6 What it costs
 #
@@ -781,7 +778,7 @@ for n in (256, 1024, 3072):
 # %% [markdown]
 # Tiles of 64 lose to the definition, although they skip what the mask hides. Python calls each small product by itself,
 # and every call costs time: at 3,072 tokens, tiles of 256 need a fifteenth of the calls, make slightly *more* scores,
-# and are far ahead of the definition. (At 1,024 there is little to gain yet.) The kernel in C++ shows what the idea is
+# and are far ahead of the definition. (At 1,024 they are still slightly slower.) The kernel in C++ shows what the idea is
 # worth once Python is gone.
 #
 # And on a GPU? For GPT-2 medium's attention, Dao et al. (2022, figure 2) count 75 billion operations where the
@@ -791,6 +788,8 @@ for n in (256, 1024, 3072):
 # scores don't count as operations.)
 
 # %% jupyter={"source_hidden": true}
+import json
+
 from txlib.paths import DATA
 
 gpu = json.loads((DATA / "gpu_attention.json").read_text())
