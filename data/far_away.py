@@ -5,11 +5,10 @@
 `recorded.py` does the work.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from recorded import Runs, record_seeds
-from torch import nn
 
 from txlib.attention import Mask
 
@@ -18,7 +17,7 @@ LONGER = 600  # batches
 
 
 def runs(names: dict, seed: int = 0) -> dict:
-    """Task → pattern → what draws its texts, the mask, the steps of training, and what chooses, if anything does."""
+    """Task → pattern → what draws its texts, the mask, the steps of training, and mechanisms that need no mask."""
     patterns, last = names["PATTERNS"], range(names["n"] - 8, names["n"])
     eight = partial(names["own_question"], asking=8)
     of_eight = {"askers": names["window"](8) | names["global_at"](*last), "all pairs": patterns["all pairs"]}
@@ -27,9 +26,11 @@ def runs(names: dict, seed: int = 0) -> dict:
         "own question": {name: (names["own_question"], mask, 150) for name, mask in patterns.items()},
         "eight ask": {name: (eight, mask, 250) for name, mask in of_eight.items()},
         "longer": {"Big Bird": (names["own_question"], patterns["Big Bird"], LONGER)},
-        "chosen": {name: (names["own_question"], None, LONGER, chosen) for name, chosen in names["CHOSEN"].items()},
+        "chosen": {
+            name: (names["own_question"], None, LONGER, [chosen, chosen]) for name, chosen in names["CHOSEN"].items()
+        },
         "dealt out": {
-            name: (names["own_question"], None, LONGER, names["Dealt"](chosen.size, chosen.top, seed))
+            name: (names["own_question"], None, LONGER, names["deal"](chosen.size, chosen.top, seed))
             for name, chosen in names["CHOSEN"].items()
         },
     }
@@ -39,8 +40,8 @@ def record(seed: int) -> None:
     """Train each reader with this seed, and record its right answers by distance."""
     names = RUNS.lesson()
 
-    def right(draw: Callable, mask: Mask | None, steps: int, mechanism: nn.Module | None = None) -> list[float]:
-        return names["by_distance"](names["train"](draw, mask, steps, seed, mechanism), draw, mask)
+    def right(draw: Callable, mask: Mask | None, steps: int, mechanisms: Sequence = (None, None)) -> list[float]:
+        return names["by_distance"](names["train"](draw, mask, steps, seed, mechanisms), draw, mask)
 
     for task, patterns in runs(names, seed).items():
         for name, setting in patterns.items():

@@ -489,7 +489,7 @@ for line in (5, 6, 7):
 
 # %% [markdown]
 # The reader has two pre-norm blocks (lesson 06) with four heads, and no positions: what it needs is in the lines, and
-# where a line may look is up to the mask. (`mechanism` is for section 6.)
+# where a line may look is up to the mask. (`mechanisms` are for section 6.)
 
 
 # %% tags=["recorded"]
@@ -511,12 +511,12 @@ class Block(nn.Module):
 
 # %% tags=["recorded"]
 class Reader(nn.Module):
-    def __init__(self, mechanism=None):
+    def __init__(self, mechanisms=(None, None)):  # one for each block
         super().__init__()
         self.who = nn.Embedding(people + 1, d_model)
         self.thing = nn.Embedding(n + 1, d_model)
         self.asks = nn.Linear(d_model, d_model, bias=False)
-        self.blocks = nn.ModuleList(Block(mechanism) for _ in range(2))
+        self.blocks = nn.ModuleList(map(Block, mechanisms))
         self.output = nn.Linear(d_model, people)
 
     def forward(self, who, thing, ask, allowed):  # (batch, n) each
@@ -531,9 +531,9 @@ class Reader(nn.Module):
 
 
 # %% tags=["recorded"]
-def train(draw, mask, steps, seed=0, mechanism=None, lr=1e-2, what="training"):
+def train(draw, mask, steps, seed=0, mechanisms=(None, None), lr=1e-2, what="training"):
     torch.manual_seed(seed)
-    model, allowed = Reader(mechanism), None if mask is None else mask.dense(n)
+    model, allowed = Reader(mechanisms), None if mask is None else mask.dense(n)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), fused=True)
     for step in progress(range(steps), what):
         warm_up, decay = min(1, (step + 1) / 30), 1 - 0.9 * step / steps
@@ -757,19 +757,21 @@ CHOSEN = {f"{top} of 16 blocks": Chosen(size=4, top=top) for top in (1, 2)}
 
 
 # %% tags=["recorded"] jupyter={"source_hidden": true}
-class Dealt(nn.Module):  # each block of lines deals blocks out to two layers of four heads
-    def __init__(self, size, top, seed=0):
+class Dealt(nn.Module):
+    def __init__(self, allowed):  # (4, n, n): True = may see
         super().__init__()
-        blocks, draw = n // size, torch.Generator().manual_seed(seed)
-        order = torch.rand(blocks, blocks, generator=draw).argsort(dim=1)
-        dealt = order[:, : 8 * top].view(blocks, 2, 4, top).permute(1, 2, 0, 3)
-        table = torch.zeros(2, 4, blocks, blocks).scatter(3, dealt, 1).bool()
-        self.allowed = table.repeat_interleave(size, 2).repeat_interleave(size, 3)
-        self.calls = 0  # both layers call it, in turn
+        self.allowed = allowed
 
     def forward(self, q, k, v, mask=None):
-        allowed, self.calls = self.allowed[self.calls % 2], self.calls + 1
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=self.allowed)
+
+
+def deal(size, top, seed=0):  # each block of lines deals out to two layers of four heads
+    blocks, draw = n // size, torch.Generator().manual_seed(seed)
+    order = torch.rand(blocks, blocks, generator=draw).argsort(dim=1)
+    dealt = order[:, : 8 * top].view(blocks, 2, 4, top).permute(1, 2, 0, 3)
+    table = torch.zeros(2, 4, blocks, blocks).scatter(3, dealt, 1).bool()
+    return [Dealt(layer) for layer in table.repeat_interleave(size, 2).repeat_interleave(size, 3)]
 
 
 # %% jupyter={"source_hidden": true}
