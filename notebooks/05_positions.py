@@ -221,8 +221,8 @@ prove_equal(turned, position[3:], tolerance=1e-4, what="Turned by 3 and shifted 
 # %% [markdown]
 # **Keep the words louder than their positions.** Every row of the table has the length $\sqrt{d_\text{model}/2}$, since
 # each hand contributes $\sin^2 + \cos^2 = 1$. With $d_\text{model} = 64$ its square is 32. Word vectors often start
-# with variance $1/d_\text{model}$, so their squared length is about 1, and the word makes up 1/33 of the sum, or 3%.
-# Multiplied by $\sqrt{d_\text{model}}$ its squared length is 64, and it makes up 64/96, or 67%. Vaswani et al. (§3.4)
+# with variance $1/d_\text{model}$, so their squared length is about 1: 1/33 of the two squares together, or 3%.
+# Multiplied by $\sqrt{d_\text{model}}$ its squared length is 64, and its part is 64/96, or 67%. Vaswani et al. (§3.4)
 # do this. They give no reason; this is a common explanation. Section 6 tests it.
 #
 # **Add, or concatenate?** (Second reading.) A position could also be put next to its word: $[x_i; p_i]$. A projection
@@ -477,8 +477,8 @@ def some_text():
 
 
 # %% [markdown]
-# The model, which we call a *reader*, is small: one attention layer, and a little network that reads what attention
-# found together with the letter itself. Each door of section 2 is a method.
+# The model, which we call a *reader*, is small: one attention layer, and a little network that reads both what
+# attention found and the letter itself. Each door of section 2 is a method.
 
 # %% jupyter={"source_hidden": true}
 figures.reader()
@@ -792,7 +792,7 @@ figures.beyond(
     {"knows positions, or none": {name: long[name] for name in ("learned", "sinusoidal", "none")},
      "knows distances": {name: long[name] for name in ("rotary", "a number", "unclipped", "ALiBi", "Shaw")}},
     trained=N, level=tables["table of pairs"],
-    title="With positions, only Shaw and ALiBi stay flat from position 32 on")
+    title="Of the seven with an order, only Shaw and ALiBi stay flat beyond 32")
 
 # %% [markdown]
 # Three of the eight end up clearly worse than the table of pairs.
@@ -812,7 +812,7 @@ figures.beyond(
 #
 # So our explanation has three causes: new distances (rotary, unclipped), new positions (learned, sinusoidal), and too
 # many letters (*a number*). One intervention separates the positions from the other two. Let a mask show every letter
-# only the last 32, itself included. Then no distance is new, and the letters are not too many. The positions are new.
+# only the last 32, itself included. Then no distance is new, and there are not too many letters. The positions are new.
 
 # %%
 predict("window", "With a window, which read on from 32 as they did just before?",

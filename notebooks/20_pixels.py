@@ -837,7 +837,8 @@ plots.ranges(
 #   explanation: these clothes are centered and upright, so *where* the ink is says most of what there is to know. The
 #   networks above average over all places at their end.
 #
-# All of them were trained for 300 steps, in which they saw each picture about once. Lesson 21 has longer runs.
+# All of them were trained for 300 steps, in which they saw each picture about once, and at one learning rate, 0.01. At
+# another the small gaps may close or turn. Lesson 21 has longer runs, and other rates.
 #
 # ## 7 Open the library
 #
@@ -888,7 +889,7 @@ prove_equal(*(each.float() for each in tables), what="The window as a mask")
 # %% [markdown]
 # The dot-product form has a surprise. Without a softmax, $(\theta\, \varphi^\top) g = \theta\, (\varphi^\top g)$: done
 # from the right, no score is ever written down, and the cost is linear in the number of pixels. That is linear
-# attention, which lesson 32 is about, in 2018. (Task 1 of the exercise.)
+# attention (lesson 32), already in 2018. (Task 1 of the exercise.)
 
 # %% [markdown]
 # ## 8 Quiz

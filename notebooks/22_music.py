@@ -88,7 +88,7 @@ percent = [by_lag(lag) for lag in lags]
 figures.lag_curve(lags, percent, title="Peaks at whole bars, above all 4, 6, 8 and 12")
 
 # %% [markdown]
-# It has peaks at most whole bars, above all at even numbers of them. They are narrow: a beat to the side, and the curve
+# There are peaks at many whole bars, above all at 4, 6, 8 and 12. They are narrow: a beat to the side, and the curve
 # is back near the 14% of any lag. A line of a hymn's verse usually takes two bars. Our reading: what comes back are
 # lines and pairs of lines. (The vertical axis does not begin at 0: the mean rises by three points only.)
 #
@@ -571,7 +571,7 @@ predicted("music-positions", "relative and rotary")
 # %% [markdown]
 # The two kinds that know the distance win in every seed; the other two, after the same batches, are about where
 # counting ends (dotted). Rotary does as well as relative, without a table and without skewing: the seeds differ more
-# than the two.
+# than the two kinds do.
 #
 # Is it the distance, or the query's say in what it is worth? **Numbers** know the distance and ask no query: trained
 # alike, they cost what positions cost. So is it the say? Not so fast. Adam moves a number by about the learning rate
@@ -840,8 +840,9 @@ for voice, name in enumerate(("soprano", "alto", "tenor", "bass")):
     print(f"{name:7} {on_time[voice]:.2f} nats per note{after}")
 
 # %% [markdown]
-# They do listen. And the first numbers say who is hard to guess: the soprano begins each step without knowing what the
-# others will sing; the bass, which can listen to three voices, costs least.
+# They do listen. And the first numbers say who is hard to guess: the soprano costs
+# most, the bass least. (Our explanation: the soprano begins each step without knowing what the others will sing; the
+# bass can listen to three voices.)
 #
 # One thing the model cannot do: it writes from left to right, and knows of the melody only what has been sung. Bach
 # knew where it was going. The paper's accompaniments for piano come from an encoder that reads the whole melody first;
@@ -864,10 +865,10 @@ prove_equal(bias(q, 128).tril(), (skew(q @ bias.distances.mT) / 4).tril(),
 show_source(relative.skew)
 
 # %% [markdown]
-# One is bundled, trained by `txlib train music` on pieces moved to
-# all keys: 128 wide, three layers, and 24 times as many tokens as yours. Its nats per note, by the recipe's own count.
-# (Compare within this list only: it counts whole pieces, and its Markov chain looks at the last 8 tokens.) It finishes
-# the same two bars. Do its lines end where one expects an end?
+# A Music Transformer is bundled, trained by `txlib train music` on pieces moved to all keys: 128 wide, three layers,
+# and 24 times as many tokens as yours. Its nats per note, by the recipe's own count.
+# (Compare within this list only: it counts whole pieces, and its Markov chain looks at the last 8 tokens.) Let it
+# finish the same two bars. Do its lines end where one expects an end?
 
 # %% tags=["nbval-ignore-output"]
 from txlib import load_pretrained
@@ -948,7 +949,8 @@ listen(longer)
 #
 # - Four voices on a grid are a line of tokens in which each distance means a voice and a time. HOLD tells a long note
 #   from a repeated one.
-# - Chorales repeat themselves after whole bars, most of all after 4, 6, 8 and 12: whole lines of the hymn.
+# - Chorales repeat themselves after whole bars, most of all after 4, 6, 8 and 12 (our reading: whole
+#   lines of the hymn come back).
 # - Nats per note can be compared between grids; nats per token cannot.
 # - **Skewing** drops the first $n$ numbers of a padded line: $i(n+1) + 1 + n - 1 - i + j = in + j + n$. It works for
 #   $n$ queries that are the last of $m$ keys, and so for blocks. It turns $n^2 d_k$ numbers into $n^2$, and what is

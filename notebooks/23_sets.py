@@ -117,7 +117,7 @@ figures.products(
     {"SAB (§ 3)": [("n × n", 6, 6)], "PMA (§ 3)": [("k × n", 0.6, 6)],
      "ISAB (§ 3)": [("m × n", 1.5, 6), ("n × m", 6, 1.5)],
      "Perceiver (lesson 24)": [("m × n", 1.5, 6), ("m × m", 1.5, 1.5)]},
-    title="Scores: all pairs, or few rows that stand between",
+    title="Scores: all pairs, or a few rows in between",
     alt="Scores to scale for 12 elements. SAB: a square n × n. PMA: a thin strip k × n. ISAB: a "
     "strip m × n and one n × m. Perceiver: a strip m × n, then a small square m × m.",
 )
@@ -315,8 +315,8 @@ class MAB(nn.Module):
 # %% [markdown]
 # ### 3.3 SAB and PMA
 #
-# A **set attention block** is a set that looks at itself. **Pooling by multihead attention** is $k$ learned vectors,
-# the **seeds**, that look at the set: whatever its size, $k$ rows come out. (The paper's formula, eq. 11, has one more
+# A **set attention block** lets a set look at itself. **Pooling by multihead attention** lets $k$ learned vectors, the
+# **seeds**, look at the set: whatever its size, $k$ rows come out. (The paper's formula, eq. 11, has one more
 # rFF before it; its experiments leave that out.)
 #
 # $$\text{SAB}(x) = \text{MAB}(x, x) \qquad\qquad
@@ -674,8 +674,10 @@ predicted("em-told", "it is ahead", "With σ known, more starts help: the highes
 # %% [markdown]
 # EM that knows the deviation wins, given several starts: they now help instead of hurting, and with a single one it is
 # far behind. (The networks of 4.4, trained for 1,000 steps instead of 700, score about what EM does with five starts,
-# though on other sets, and less than with twenty.) So what the network has learned is the **prior**: what sets in
-# general look like. What it saves is the search:
+# though on other sets, and less than with twenty.) So our explanation: what the network has learned is a part of the
+# **prior**, of what sets in general look like. (Its loss does not ask for that. On the points that are read, EM's noisy
+# clouds score better than the truth. The network can't fit each set so closely, and falls back on what sets have in
+# common.) What it saves is the search:
 
 # %% tags=["nbval-ignore-output"]
 started = time.perf_counter()
@@ -687,8 +689,8 @@ print(f"500 sets: EM, 5 · 20 rounds {1000 * searched:.0f} ms,",
 
 # %% [markdown]
 # That is the bargain of amortized inference: pay once, in training, and each answer is one pass. And the prior need not
-# be written down, as long as we can draw sets from it. If you can write it down, and have time to search, EM is
-# better.
+# be written down, as long as we can draw sets from it. If you can write it down, and have time to search, EM may be
+# better, as it is here.
 #
 # Four of the test sets, with the truth and what the network found:
 
@@ -728,7 +730,7 @@ figures.clusters(
 
 # %% [markdown]
 # They have divided the work. Seed 1 looks at the heap on the right, seed 2 at the lone point on the left, seed 3 at
-# the heap in the middle. Where a seed also looks elsewhere, its ellipse is too wide. One set fools easily, so count on
+# the heap in the middle. Where a seed also looks elsewhere, its ellipse is too wide. One set can mislead, so count on
 # all 500: how much of a seed's weight is on a single true cloud? On how many different clouds are the three? And where
 # in the plane do they look?
 
@@ -931,10 +933,10 @@ for what, (mine, theirs, inputs) in blocks.items():
 #   for sets.
 # - A mean forgets how many, a maximum how often, and a sum grows with the set, into sizes that $\rho$ has not seen.
 #   Deep Sets is $\rho(\sum \phi(x_i))$.
-# - MAB is one look of a set at a set. SAB: at itself. PMA: of learned seeds, which pools. ISAB: through $m$ learned
-#   points, $2nm$ scores instead of $n^2$.
+# - In a MAB one set looks at another; in a SAB at itself. In PMA learned seeds look at the set, which pools it. In ISAB
+#   $m$ learned points stand between: $2nm$ scores instead of $n^2$.
 # - Clustering can be learned from likelihood alone: paid for once, then one forward pass per set. What is learned is
-#   the prior; EM that is told $\sigma$ is better, and slower.
+#   a part of the prior; here EM that is told $\sigma$, with many starts, is better, and slower.
 #
 # **Read** Zaheer et al. 2017, *Deep Sets*, [arXiv:1703.06114](https://arxiv.org/abs/1703.06114), section 2. Lee et
 # al. 2019, *Set Transformer*, [arXiv:1810.00825](https://arxiv.org/abs/1810.00825), sections 3 and 5. Wagstaff et al.
