@@ -20,11 +20,16 @@ def runs(names: dict, seed: int = 0) -> dict:
     """Task → pattern → what draws its texts, the mask, the steps of training, and mechanisms that need no mask."""
     patterns, last = names["PATTERNS"], range(names["n"] - 8, names["n"])
     eight = partial(names["own_question"], asking=8)
-    of_eight = {"askers": names["window"](8) | names["global_at"](*last), "all pairs": patterns["all pairs"]}
+    near, global_at = names["window"](8), names["global_at"]
+    of_eight = {
+        "askers": (near | global_at(*last), 250),
+        "first eight": (near | global_at(*range(8)), LONGER),
+        "all pairs": (patterns["all pairs"], 250),
+    }
     return {
         "one fact": {name: (names["one_fact"], mask, 100) for name, mask in patterns.items()},
         "own question": {name: (names["own_question"], mask, 150) for name, mask in patterns.items()},
-        "eight ask": {name: (eight, mask, 250) for name, mask in of_eight.items()},
+        "eight ask": {name: (eight, *setting) for name, setting in of_eight.items()},
         "longer": {"Big Bird": (names["own_question"], patterns["Big Bird"], LONGER)},
         "chosen": {
             name: (names["own_question"], None, LONGER, [chosen, chosen]) for name, chosen in names["CHOSEN"].items()
