@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from matplotlib.typing import ColorType
 
 from txlib.plots.picture import GRAY, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels, words_on
 from txlib.plots.ticks import readable
@@ -31,7 +32,7 @@ def lines(
     width: int | float = 6.4,
     height: int | float = 3.6,
 ) -> Picture:
-    """One line per name, labeled at its right end.
+    """One line per name, labeled at its right end, runs of one name at their mean.
 
     Args:
         series: name → values, or name → (x, values). Without x, values are numbered from 1. Several runs share a name
@@ -47,21 +48,22 @@ def lines(
         figure, (axes,) = panels(width=width, height=height)
         across: list[float] = []
         along: list[float] = []
+        ends: dict[str, tuple[float, float, ColorType]] = {}
         for (name, values), color in zip(series.items(), [*PALETTE, GRAY] * 3, strict=False):
             x, y = values if isinstance(values, tuple) else (range(1, len(values) + 1), values)
             color = (colors or {}).get(name, color)
             over: dict[str, Any] = {"linestyle": (0, (4, 3)), "zorder": 3} if name in dashed else {}
-            for run in np.atleast_2d(y):
-                axes.plot(x, run, label=name, color=ink(color, 3), marker=marker, **over)
-                name = "_"  # only the first run is labeled
-                along += run.tolist()
+            runs = np.atleast_2d(y)
+            axes.plot(x, runs.T, color=ink(color, 3), marker=marker, **over)
+            ends[name] = float(x[-1]), float(runs[:, -1].mean()), ink(color)
+            along += runs.ravel().tolist()
             across += [*x]
         axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
         axes.margins(y=0.1)
         axes.set_title(title)
         readable(axes.xaxis, across)
         readable(axes.yaxis, along)
-        _label_ends(figure, axes)
+        _label_ends(figure, axes, ends)
         if mark is not None:
             axes.axvline(mark[1], color=GRAY, linestyle=":", linewidth=1.5, zorder=1)
             name_mark(axes, *mark)
@@ -202,19 +204,17 @@ def landscapes(surfaces: Mapping[str, Sequence[Sequence[float]]], *, title: str,
         return Picture(figure, alt)
 
 
-def _label_ends(figure: Figure, axes: Axes) -> None:
-    """Each line's name beside its last point; where two would overlap, all of that heap move apart, up and down."""
+def _label_ends(figure: Figure, axes: Axes, ends: Mapping[str, tuple[float, float, ColorType]]) -> None:
+    """Each name beside its end, an x, a y and a color; where two would overlap, all of that heap move apart."""
     figure.draw_without_rendering()  # settles the scales
-    named = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
-    ends = [(x, y) for x, y in (np.asarray(line.get_xydata())[-1] for line in named)]
-    wanted = [axes.transData.transform(end)[1] for end in ends]
-    for line, end, height, placed in zip(named, ends, wanted, _apart(wanted, 13), strict=True):
+    wanted = [axes.transData.transform((x, y))[1] for x, y, _ in ends.values()]
+    for (name, (x, y, color)), height, placed in zip(ends.items(), wanted, _apart(wanted, 13), strict=True):
         axes.annotate(
-            str(line.get_label()),
-            end,
+            name,
+            (x, y),
             xytext=(6, placed - height),
             textcoords="offset points",
-            color=ink(line.get_color()),
+            color=color,
             va="center",
             annotation_clip=False,
         )
