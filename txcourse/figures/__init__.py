@@ -54,7 +54,7 @@ from txcourse.figures.low_rank import (
     random_feature_errors,
     ranks_by_length,
     ranks_of_heads,
-    remembered_guests,
+    remembered,
 )
 from txcourse.figures.music import (
     by_shift,
@@ -181,7 +181,7 @@ __all__ = [
     "readers",
     "recurrence",
     "recurrent_translator",
-    "remembered_guests",
+    "remembered",
     "reshaped",
     "right_by_depth",
     "ring",

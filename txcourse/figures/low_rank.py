@@ -73,27 +73,36 @@ def errors_of_heads(errors: Mapping[str, Float[Tensor, "layers heads"]], *, titl
     return picture
 
 
-def remembered_guests(runs: Mapping[str, Mapping[str, Mapping[str, float]]], *, title: str) -> Picture:
-    """Right answers in percent over the number of guests: for each mechanism a line per seed."""
-    guests = [int(number) for number in next(iter(runs.values()))]
+def remembered(
+    runs: Mapping[str, Mapping[str, Mapping[str, float]]], x: Sequence[int], *, xlabel: str, title: str
+) -> Picture:
+    """Right answers in percent: for each mechanism a line per seed.
+
+    Args:
+        runs: mechanism → setting → seed → fraction of right answers.
+        x: a number for each setting.
+    """
     series = {
-        name: [[100 * by_guests[str(number)][seed] for number in guests] for seed in by_guests[str(guests[0])]]
-        for name, by_guests in runs.items()
+        name: (100 * torch.tensor([list(seeds.values()) for seeds in settings.values()]).T).tolist()
+        for name, settings in runs.items()
     }
-    return plots.lines(
-        {name: (guests, lines) for name, lines in series.items()},
+    means = {name: torch.tensor(lines).mean(dim=0).tolist() for name, lines in series.items()}
+    picture = plots.lines(
+        {name: (x, lines) for name, lines in series.items()},
         title=title,
-        xlabel="guests",
+        xlabel=xlabel,
         ylabel="right answers (%)",
         xscale="log",
         width=7.6,
-        alt="Right answers over 8 to 64 guests, a line for each of three seeds. "
+        alt=f"Right answers by {xlabel}, means of the seeds. "
         + "; ".join(
-            f"{name}: {torch.tensor(lines)[:, 0].mean():.0f}% at 8, {torch.tensor(lines)[:, -1].mean():.0f}% at 64"
-            for name, lines in series.items()
+            f"{name}: " + ", ".join(f"{mean:.0f}% at {at:,}" for mean, at in zip(along, x, strict=True))
+            for name, along in means.items()
         )
         + ".",
     )
+    picture.axes[0].set_ylim(0, 105)
+    return picture
 
 
 def four_products() -> Picture:

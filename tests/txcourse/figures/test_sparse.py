@@ -46,7 +46,8 @@ def global_tokens_at(*positions):
 def test_answers_have_a_line_per_seed_and_their_means_in_words():
     picture = figures.by_distance({"window": [[100.0] * 8, [50.0] * 8]}, title="t")
     assert "window: 75% at 0–3" in picture.alt
-    picture = figures.remembered_guests({"dense": {"8": {"0": 1.0, "1": 0.5}, "64": {"0": 0.5, "1": 0.3}}}, title="t")
+    runs = {"dense": {"8": {"0": 1.0, "1": 0.5}, "64": {"0": 0.5, "1": 0.3}}}
+    picture = figures.remembered(runs, (8, 64), xlabel="guests", title="t")
     assert "dense: 75% at 8, 40% at 64" in picture.alt
     assert "orthogonal from 0.50 to 0.25" in random_feature_errors([8, 32], {"orthogonal": [[0.5, 0.25]]}).alt
 

@@ -5,11 +5,17 @@ import torch
 
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
-    assert feast.RUNS.kept().keys() == set(lesson["NAMES"])
-    for runs in feast.RUNS.kept().values():
-        assert runs.keys() == {str(guests) for guests in feast.GUESTS}
-        assert all(seeds.keys() == {"0", "1", "2"} for seeds in runs.values())
-        assert all(0 <= right <= 1 for seeds in runs.values() for right in seeds.values())
+    kept = feast.RUNS.kept()
+    assert kept.keys() == {"guests", "heads"} and kept["guests"].keys() == set(map(str, feast.BATCHES))
+    for runs, names, settings in (
+        *((runs, lesson["NAMES"], feast.GUESTS) for runs in kept["guests"].values()),
+        (kept["heads"], feast.BY_STATE, feast.HEADS),
+    ):
+        assert runs.keys() == set(names)
+        for by_setting in runs.values():
+            assert by_setting.keys() == set(map(str, settings))
+            assert all(seeds.keys() == {"0", "1", "2"} for seeds in by_setting.values())
+            assert all(0 <= right <= 1 for seeds in by_setting.values() for right in seeds.values())
 
 
 def test_the_answer_is_the_room_of_the_guest_who_is_asked_for(lesson):
