@@ -7,10 +7,14 @@ import wardrobe
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept = wardrobe.RUNS.kept()
-    assert kept.keys() == {"mixers"}
-    assert kept["mixers"].keys() == lesson["mixers"].keys() | {"convolution + non-local"} | lesson["rivals"].keys()
-    assert all(seeds.keys() == {"0", "1", "2"} for seeds in kept["mixers"].values())
-    assert all(0.1 < run["right"] < 1 for seeds in kept["mixers"].values() for run in seeds.values())
+    assert kept.keys() == {"mixers", "rates"} and kept["rates"].keys() == set(map(str, wardrobe.RATES))
+    names = lesson["mixers"].keys() | {"convolution + non-local"} | lesson["rivals"].keys()
+    for kinds in (kept["mixers"], *kept["rates"].values()):
+        assert kinds.keys() == names
+        assert all(seeds.keys() == {"0", "1", "2"} for seeds in kinds.values())
+    right = [run["right"] for seeds in kept["mixers"].values() for run in seeds.values()]
+    right += [each for kinds in kept["rates"].values() for seeds in kinds.values() for each in seeds.values()]
+    assert all(0.1 < each < 1 for each in right)
 
 
 def test_the_lessons_networks_are_those_that_were_run(lesson):
