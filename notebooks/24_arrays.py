@@ -75,7 +75,7 @@ def attend(q, k, v, heads):  # (batch, m | n, width) each
 
 
 # %% [markdown]
-# Around it the projections, the residuals and the norms:
+# Around it are the projections, the residuals and the norms:
 
 
 # %% tags=["recorded"]
@@ -141,10 +141,11 @@ for name, config in {"shared": imagenet, "not shared": apart}.items():
 # %% [markdown]
 # ## 3 What it saves: $n \cdot m$ against $n^2$
 #
-# We have the model. What is missing is the count. Six layers of self-attention on $n$ rows make $6n^2$ scores per head.
-# One look and six latent blocks: $nm + 6m^2$. For a photograph of $224 \times 224 = 50{,}176$ pixels and $m = 512$: 15
-# billion against 27 million. What a further block costs no longer depends on $n$: ten more add $10 m^2$. All
-# operations, feed-forward networks included:
+# We have the model. What is missing is the count. Six layers of self-attention on the 16 rows of the picture above make
+# $6 \cdot 16^2 = 1536$ scores per head; one look by 4 latents and six latent blocks make $16 \cdot 4 + 6 \cdot 4^2 =
+# 160$. In general it is $6n^2$ against $nm + 6m^2$. For a photograph of $224 \times 224 = 50{,}176$ pixels and $m =
+# 512$, that is 15 billion against 27 million. What a further block costs no longer depends on $n$: ten more add $10
+# m^2$. All operations, feed-forward networks included:
 
 
 # %%
@@ -170,7 +171,7 @@ for n, dense, few in zip(lengths, *costs.values(), strict=True):
 # %% jupyter={"source_hidden": true}
 plots.lines(
     {name: (lengths, each) for name, each in costs.items()}, xscale="log", yscale="log", marker="o",
-    title="With latents, one more layer costs the same for any input", xlabel="rows of the input, n",
+    title="The array's cost ends up quadratic in n, the latents' linear", xlabel="rows of the input, n",
     ylabel="billion operations",
     alt="Operations over n from 64 to 65,536, both logarithmic. Six layers on the array rise ever "
     "steeper, in the end with the square of n. The Perceiver is flat at first, then rises in "
@@ -178,7 +179,8 @@ plots.lines(
 )
 
 # %% [markdown]
-# And on the clock? A forward pass of each, one thread. Your numbers will differ from ours; the ratio should grow:
+# And on the clock? Here is a forward pass of each, on one thread. Your numbers will differ from ours; the ratio should
+# grow:
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
@@ -258,7 +260,7 @@ plots.heatmap(
 #
 # Now train on digits, $8 \times 8$ pixels: an array of 64 rows, the ink and 18 numbers that say where. Three readers:
 # with Fourier features, with the two coordinates alone, and without any position. And a rival that is told
-# everything: one linear layer on the 64 pixels in their order, at ten times the learning rate.
+# where each pixel is: one linear layer on the 64 pixels in their order, at ten times the learning rate.
 # (Guessing gets 10%.)
 
 # %% jupyter={"source_hidden": true}
@@ -371,8 +373,8 @@ for name, runs in recorded.items():
 #
 # Two coordinates say *where*, in principle, and 1,500 batches of them do about what 300 with Fourier features did. Our
 # explanation: to find a stroke in two coordinates, the network has to build something like waves itself; Fourier
-# features hand it places ready to compare. Without positions the reader gets no more than a quarter of the digits: at
-# first not even that, in the end a little more than the linear layer on sorted values.
+# features hand it places ready to compare. Without positions the reader gets about a quarter of the digits at best, a
+# little more than the linear layer on sorted values.
 #
 # What do the eight latents of the first reader look at? Their weights in the first look, in orange over one digit:
 
@@ -407,10 +409,10 @@ print(f"of all pixels {blank.float().mean():.0%} are blank;",
 
 # %% [markdown]
 # In the first look it is. (Over how many pixels a weight is spread is $e$ to the power of its entropy: 64 equal weights
-# give 64.) The first look prefers blank pixels, and above all those whose ink varies most from digit to digit. There,
-# *no* ink says much: a 0 has none in the middle, a 7 none at the lower left. Four latents look at nearly the same spot:
-# nothing in training asks them to differ, unlike lesson 23's seeds. But the second look is spread over nearly
-# everything.
+# give 64.) The first look prefers blank pixels, and its favorites are places where ink varies much from digit to digit.
+# Our reading: there, *no* ink says much. A 0 has none in the middle, a 7 none at the lower left. Four latents look at
+# nearly the same spot: nothing in training asks them to differ, unlike lesson 23's seeds. But the second look is spread
+# over nearly everything.
 #
 # What is a Perceiver, then, in lesson 23's words? Shuffle the rows of the array; then move the ink to other places:
 
@@ -437,8 +439,9 @@ with torch.no_grad():
 #
 # We have a reader of pixels. What comes next is text, as bytes, without any tokenizer. A row of the array is now the
 # embedding of a byte, 16 numbers, and 13 numbers that say where it stands. And because all is one array, a picture and
-# a text can be put into **one**, one below the other. Rows of both kinds need one width, and something that tells them
-# apart. Filling them up does both at once, as in the paper (§ 4.2): each kind has a learned filler of its own.
+# a text can be put into **one**, the text below the picture. Rows of both kinds need one width, and something that
+# tells them apart. Filling them up does both at once, as in the paper (§ 4.2): each kind has a learned filler of its
+# own.
 
 
 # %%
@@ -549,11 +552,11 @@ for seed in range(3):
 # %% [markdown]
 # One set of weights reads pictures, sentences, or both. What is not there it can only guess: one in ten, one in two.
 # Each simple rival is better at its one task: 4.2's linear layer reads 90% of the digits, and counts of bytes tell the
-# language at least as well. The Perceiver also reads the digit less well than 4.2's reader, which learned nothing else
-# (87%), and tells the language better from the sentence alone than from both (one run, 360 tests), perhaps because
-# eight latents have to share their room. What it has that the rivals lack is one model for all three cases. No part
-# of the network was told what a pixel or a letter is. (What if it is always trained on both? Try it: let `given` be 0.
-# Then ask about a picture that comes alone.)
+# language of 92% to 94% of the sentences. The Perceiver also reads the digit less well than 4.2's reader, which learned
+# nothing else (87%), and tells the language better from the sentence alone than from both (one run, 360 tests), perhaps
+# because eight latents have to share their room. What it has that the rivals lack is one model for all three cases.
+# Only the array knows what a pixel or a letter is; the Perceiver that reads it does not. (What if it is always trained
+# on both? Try it: let `given` be 0. Then ask about a picture that comes alone.)
 
 # %% [markdown]
 # ## 6 Perceiver IO: ask for what you want
@@ -690,7 +693,7 @@ seen, answered, true = (F.interpolate(part.view(6, 1, 8, 8), scale_factor=4)[:, 
 named = {"seen": seen, "8 × 8": answered, "32 × 32": fine, "true": true}
 
 # %% [markdown]
-# Six digits of the test, one below the other; hidden pixels are gray:
+# Six test digits, side by side; hidden pixels are gray:
 
 # %% jupyter={"source_hidden": true}
 mosaic = [F.pad(each, (1, 1, 1, 1)).transpose(0, 1).flatten(1) for each in named.values()]

@@ -46,11 +46,10 @@ print(f"{len(play):,} characters, {len(ids):,} tokens; GPT-2 reads 1,024 at a ti
 # time and memory do not depend on what it has learned. `fused=False` says that attention writes all of its scores out,
 # as the equation does. (Section 4 shows the other way.)
 #
-# We ask for the next token after the first $n$, and double $n$ again and again. To be safe, we estimate each next step
-# at six times the last, and stop where that exceeds five seconds, or the scores of one block a gigabyte. The time is
+# We ask for the next token after the first $n$, and double $n$ again and again. We stop where the next length might
+# take more than five seconds, or the scores of one block a gigabyte. The time is
 # the processor's, on one thread, so that other programs hardly count. `keep_memory` lets the process keep the memory
-# that it has been given. Otherwise the clock would also count the operating system: on Linux, it hands over each tensor
-# of more than 32 MB anew, page by page.
+# that it has been given, so that the clock does not count the operating system, which hands it over page by page.
 
 # %%
 torch.set_num_threads(1)
@@ -70,7 +69,7 @@ def seconds(n):
 
 
 # %% [markdown]
-# The first call warms up, and is thrown away. Of two more runs at each length, the faster counts.
+# Of two runs at each length, the faster counts.
 
 # %% tags=["nbval-ignore-output"]
 seconds(256)  # the first call is slower
@@ -332,9 +331,9 @@ def milliseconds(compute, *inputs, repeats=5):
 # Three parts, from 64 tokens to 4,096:
 
 # %% tags=["nbval-ignore-output"]
-part, lengths = Block(128, 4, 512), [64, 128, 256, 512, 1024, 2048, 4096]
+part, clocked = Block(128, 4, 512), [64, 128, 256, 512, 1024, 2048, 4096]
 clock = {"projections": [], "scores and mixing": [], "feed-forward": []}
-for n in lengths:
+for n in clocked:
     x = torch.randn(n, 128)  # (n, d)
     clock["projections"].append(milliseconds(part.project, x))
     clock["feed-forward"].append(milliseconds(part.feed_forward, x))
@@ -343,7 +342,7 @@ slope = exponent(*clock["scores and mixing"][-2:])
 expect("Slope of scores and mixing at the end", slope, 1.4, 3)
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-figures.clock(lengths, clock, title="On the clock the square wins earlier than counted", mark=("n = 2d, for the projections", 256))
+figures.clock(clocked, clock, title="On the clock the square wins earlier than counted", mark=("n = 2d, for the projections", 256))
 
 # %% jupyter={"source_hidden": true}
 predicted("wall-clock", "earlier than counted", "Division, softmax and the traffic to memory are not in the count.")
@@ -492,9 +491,9 @@ expect("Slope of the fused kernel's time", slope, 1.6, 2.3)
 predicted("wall-fused", "four times", "Every pair still meets: 4n²d operations.")
 
 # %% [markdown]
-# It is faster by a factor. (Our explanation: the square no longer travels to memory and back.) But it climbs with a
-# slope of 2 all the same, and a factor of four would buy just one doubling. In short: with fused kernels, the *memory*
-# of the scores no longer limits the length of a text, but *time* still does.
+# It is faster, but by less than a factor of two here. (Our explanation: the square no longer travels to memory and
+# back.) And it climbs with a slope of 2 all the same: even a factor of four would buy just one doubling. In short: with
+# fused kernels, the *memory* of the scores no longer limits the length of a text, but *time* still does.
 
 # %% [markdown]
 # ## 5 The table, row by row
@@ -673,9 +672,8 @@ figures.longest_paths(lengths, paths)
 # positions: 4 layers of width 3 see 9. With dilation the gaps add up: it grows $k$-fold with each layer where they are
 # $1, k, k^2 \dots$, as here, and about doubles where they are $1, 2, 4 \dots$, whatever $k$ is.
 #
-# Two translators were built of convolutions: ByteNet (Kalchbrenner et al. 2016), dilated by 1, 2, 4 … and without
-# attention, and ConvS2S (Gehring et al. 2017), with attention in every decoder layer. Both are in the library
-# (`txlib.models.ByteNet`, `txlib.models.ConvSeq2Seq`). How they fare against recurrent nets is in lesson 02, section 7.
+# Two translators were built of convolutions: ByteNet (Kalchbrenner et al. 2016), dilated by 1, 2, 4 …, and ConvS2S
+# (Gehring et al. 2017). Both are in `txlib.models`; lesson 02, section 7, compares them with recurrent nets.
 #
 # That is the bargain of 2017: no waiting, and a path of one, for a square of scores. At 30 words and a width of 512 the
 # square was 1% of the block.
@@ -685,8 +683,8 @@ figures.longest_paths(lengths, paths)
 #
 # ### 6.1 Three reasons
 #
-# We know what the square costs. It sets no limit by itself; yet BERT reads 512 tokens, and GPT-2 1,024. Three things
-# did it:
+# We know what the square costs. It sets no limit by itself; yet BERT reads 512 tokens, and GPT-2 1,024. As we
+# read it, three things did it:
 #
 # - **The table of positions has that many rows** (lesson 05). A learned position that was never trained does not exist.
 #   Sinusoidal or rotary positions have no such last row.
@@ -736,9 +734,8 @@ for name, config in FAMILIES.items():
 # %% [markdown]
 # For years that fraction stayed small: models grew wider as they grew longer. The last row is a different world: its
 # scores would take a terabyte per block, so they can't be written out, only computed in pieces. When its context is
-# full, most of its work is the square: 83%, or 71% if the kernel skips the half that is masked. (The sizes are from
-# Llama Team 2024. Gemini 1.5 was tested on ten million tokens, Gemini Team 2024; how its attention is computed was not
-# published.)
+# full, most of its work is the square: 83%, or, if the kernel skips the half that is masked,
+# $0.415 / (0.415 + 0.17)$ = 71%. (The sizes are from Llama Team 2024.)
 #
 # **When a model writes**, the square hides. With a cache, one new token meets $n$ old ones: $4nd$ operations per block
 # next to $24d^2$, and the cache grows by one row. *Linear*, per token. But a text is many tokens:
@@ -752,10 +749,11 @@ for name, config in FAMILIES.items():
 # ### 6.2 Break it: simply cut the text off
 #
 # The cheapest way around the wall: let the model read the last 512 tokens and forget the rest. What is lost? A small
-# model won't tell: lesson 10's GPT hardly uses more than the last three characters. Ask the *text*.
+# model won't tell: lesson 10's GPT gains little from what lies before the last three characters. Ask the *text*.
 #
 # Many words of *Hamlet* occur two to ten times: names, places, plots, poison. When such a word comes back, how far away
-# was it mentioned last? If that is beyond the context, then to the model the word is new.
+# was it mentioned last, in characters times the play's tokens per character? If that is beyond the context, then to the
+# model the word is new.
 
 # %% jupyter={"source_hidden": true}
 predict(
@@ -784,9 +782,9 @@ def in_view(words):  # for each context: how many last mentions are in it, in pe
     return [100 * sum(far <= n for far in distances) / len(distances) for n in contexts]
 
 
-words = [word for word, _ in found]
-views = {"the play": in_view(words), "its words, shuffled": in_view(
-    random.Random(0).sample(words, len(words)))}
+spoken = [word for word, _ in found]
+views = {"the play": in_view(spoken), "its words, shuffled": in_view(
+    random.Random(0).sample(spoken, len(spoken)))}
 print("rare words that come back, last mention in view:")
 for name, view in views.items():
     print(f"{name:20}", *(f"{n:,}: {percent:.0f}%" for n, percent in zip(contexts, view)))
@@ -801,7 +799,7 @@ predicted("wall-rare", "less than a quarter", "To have half of them in view take
 # We chose rare words, so most of them *must* be far apart. That is what the second line is for: in the same words,
 # shuffled, what comes back is wherever chance puts it. Near by, the play is far ahead: the last 128 tokens hold an
 # eighth of the last mentions instead of one in a hundred. From 4,096 tokens on, most of the rise is chance. So a word
-# that comes back is often near, but it can be anywhere. (And to be in view is not yet to be of use.) Keep that in mind
+# that comes back is often near, but it can be anywhere. Keep that in mind
 # when you look for a cheaper pattern than the square: **a lot from nearby, a little from everywhere.**
 
 # %% [markdown]
@@ -831,7 +829,7 @@ figures.ways_round(
 # | low rank | squeeze $n$ keys into $k$ | Linformer (Wang et al. 2020) | $O(nk)$ | 32 |
 # | kernels | replace the softmax by a product, and multiply in the other order | Performer (Choromanski et al. 2020), Linear Transformer (Katharopoulos et al. 2020) | $O(nr)$ | 32, 33 |
 #
-# Many methods are in several families at once: Big Bird has a window, global tokens, *and* random pairs. The edition of
+# Many methods, like Big Bird, are in several families at once. The edition of
 # 2022 adds two that shrink something else: **downsampling**, which shortens the sequence itself (Perceiver, lesson 24),
 # and **sparse models** (lesson 18).
 #
@@ -842,7 +840,7 @@ figures.ways_round(
 # ### 7.2 A mask is no saving
 #
 # In `txlib`, `DenseAttention` is what every model has unless told otherwise. It takes the fused kernel where the method
-# shown below finds it faster: on a GPU, and on a processor except in some cases of decoding and half precision. Our
+# shown below finds it faster. Our
 # restricted attention is a mask for it, causal and reaching no further back than $r - 1$:
 
 # %%
@@ -960,19 +958,18 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 #   operations stay.
 # - The square buys attention two things: nothing waits, and the path is a single step. Recurrent layers wait;
 #   convolutions and windows need more layers the further the news has to go.
-# - 512 and 1,024 came from tables of positions, memory and patience, not from a law.
+# - 512 and 1,024 came, as we read it, from tables of positions, memory and patience. No law demands them.
 # - Cutting the text loses what is far away: with 1,024 tokens, three out of four rare words that come back look
 #   new.
 # - A mask says what may be seen, not what is computed.
 #
 # **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
 # section 4. Tay et al. 2020, *Efficient Transformers: A Survey*, [arXiv:2009.06732](https://arxiv.org/abs/2009.06732),
-# section 3 (its later edition is in ACM Computing Surveys, 2022). Dao et al. 2022, *FlashAttention*,
+# section 3. Dao et al. 2022, *FlashAttention*,
 # [arXiv:2205.14135](https://arxiv.org/abs/2205.14135), sections 2 and 3.1. Brown et al. 2020, *GPT-3*,
 # [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), section 2.1. Devlin et al. 2019, *BERT*,
 # [arXiv:1810.04805](https://arxiv.org/abs/1810.04805), appendix A.2. Llama Team 2024, *The Llama 3 Herd of Models*,
-# [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.2. Gemini Team 2024, *Gemini 1.5*,
-# [arXiv:2403.05530](https://arxiv.org/abs/2403.05530), on long contexts.
+# [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.2.
 #
 # **Do** the exercise [30_wall](../exercises/exercise_30_wall.ipynb). Then go on to
 # [31 Sparse patterns](31_sparse.ipynb).

@@ -3,7 +3,7 @@
 #
 # **After this lesson you will be able to**
 #
-# - say whether a computation waits for arithmetic or for memory, and show it with numbers of your own machine;
+# - say whether arithmetic or memory sets a computation's limit, and draw the roofline of your own machine;
 # - compute a softmax over numbers that you see only once, a few at a time, and prove that nothing is lost;
 # - build attention, forward and backward, that never holds the matrix of scores, and measure what that saves;
 # - write a Triton kernel, run it without a GPU, and say what a production kernel adds;
@@ -93,10 +93,10 @@ print(f"while one byte travels, {peak / bandwidth:.1f} operations could be done"
 expect("Operations per byte", peak / bandwidth, 1, 60)
 
 # %% [markdown]
-# That last number is the machine's **ridge**. A computation that does fewer operations for each byte that it moves has
-# to wait for memory, however fast the arithmetic is. On a GPU the ridge is far higher: an A100 does 312 trillion
-# operations per second (in 16 bits, on matrices), and its memory delivers 1.5 to 2 trillion bytes: 150 to 200
-# operations per byte.
+# That last number is the machine's **ridge**. A computation that does fewer operations for each byte that it moves
+# can't reach the top speed of arithmetic: memory does not deliver fast enough. On a GPU the ridge is far higher: an
+# A100 does 312 trillion operations per second (in 16 bits, on matrices), and its memory delivers 1.5 to 2 trillion
+# bytes: 150 to 200 operations per byte.
 #
 # How many does attention do? Take its steps one by one, for $n$ = 4096 tokens and $d$ = 64. Count operations and the
 # bytes that must travel *at least*: each input read once, each output written once. (A softmax is five operations per
@@ -136,13 +136,15 @@ print(f"mask and softmax: {6 / (4 * d + 6):.0%} of operations, {part:.0%} of the
 # %% [markdown]
 # Two steps with hardly any operations take a good part of the time. They touch each of the $n^2$ numbers, do next to
 # nothing with it, and put it back. Draw the **roofline** of lesson 13 (Williams et al. 2009) once more, now over
-# operations per byte: under its slope memory is the limit, under the flat part arithmetic. The ridge is where they
-# meet. No step can be above the roof; how far below it a step stays depends on how it is programmed.
+# operations per byte: its slope is what memory allows, its flat part what arithmetic allows. The ridge is where they
+# meet. No step can be above the roof. How far below it a step stays depends on how it is programmed and on what it
+# computes: the flat part is that of products, and an exponential takes far longer than a multiplication. On one
+# thread a softmax may wait for its exponentials, not for memory (lesson 30).
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 figures.roofline(
     points, peak=peak, bandwidth=bandwidth,
-    title="Mask and softmax sit under the slope: memory limits them",
+    title="Mask and softmax are under the slope, the products under the flat roof",
 )
 
 # %% [markdown]
@@ -215,8 +217,7 @@ in_one = torch.tensor(one_pass(x.tolist()))
 prove_equal(in_one, torch.stack([largest, total]), what="One pass and two passes")
 
 # %% [markdown]
-# Watch the sum: at 5 and at 9 it collapses to little more than 1, because next to the new maximum all that went before
-# hardly counts. Nothing is lost; it is only measured with a different yardstick.
+# At 5 and at 9 the sum collapses to little more than 1: next to the new maximum, all that went before hardly counts.
 #
 # ### 3.3 Two halves make a whole
 #
@@ -288,7 +289,7 @@ figures.tiles(
 # %% [markdown]
 # ## 4 Attention in tiles
 #
-# The rest is bookkeeping. First the scores of one tile; `rows` and `columns` are the positions of its queries and keys.
+# First the scores of one tile; `rows` and `columns` are the positions of its queries and keys.
 
 
 # %%
@@ -320,8 +321,7 @@ def forward_in_tiles(q, k, v, is_causal=False, tile=64, step=take_in):  # (n, d)
 
 
 # %% [markdown]
-# The definition for comparison, and the proof. 500 is not a multiple of 64, so the last tiles are narrower; nothing
-# else changes.
+# The definition for comparison, and the proof. 500 is not a multiple of 64, so the last tiles are narrower.
 
 
 # %%
@@ -435,6 +435,10 @@ print(f"q, k and v {3 * learned[0].nbytes / 1e6:.1f} MB, "
 # $[j = k]$ is 1 if $j$ is $k$, else 0: raising one score raises its own weight, and lowers the others of its row in
 # proportion to their size.
 #
+# On paper first, for one query: two keys with weights 0.75 and 0.25 and the values 1 and 0 make the output 0.75. If the
+# gradient 1 arrives there, $dP = (1, 0)$, the mean of $dP$ by the weights is 0.75, and the scores get
+# $0.75 \cdot (1 - 0.75)$ and $0.25 \cdot (0 - 0.75)$: up and down by 0.1875. In general:
+#
 # $$dV = P^\top dO \qquad dP = dO\, V^\top \qquad dS_{ij} = P_{ij}\Big(dP_{ij} - \sum_k P_{ik}\, dP_{ik}\Big) \qquad
 # dQ = \tfrac{1}{\sqrt d}\, dS\, K \qquad dK = \tfrac{1}{\sqrt d}\, dS^\top Q$$
 #
@@ -443,8 +447,8 @@ print(f"q, k and v {3 * learned[0].nbytes / 1e6:.1f} MB, "
 # $$\sum_k P_{ik}\, dP_{ik} = \sum_k P_{ik} \sum_c dO_{ic} V_{kc} = \sum_c dO_{ic} \sum_k P_{ik} V_{kc}
 # = \sum_c dO_{ic}\, O_{ic} =: D_i$$
 #
-# A row of the output times a row of its gradient: $d$ numbers, no matrix. Two numbers per query, $L_i$ and $D_i$,
-# replace all that we did not keep.
+# A row of the output times a row of its gradient (above, $0.75 \cdot 1$): $d$ numbers, no matrix. Two numbers per
+# query, $L_i$ and $D_i$, replace all that we did not keep.
 
 
 # %%
@@ -547,8 +551,6 @@ predicted("flash-order", "best key last")
 # With the best key first, the mistake is *invisible*: the maximum never changes, so there is nothing to rescale. With
 # the best key last it is ruinous: every tile before counts as if its own best key were the best of all. A test with one
 # lucky order would have passed. So test several.
-#
-# Leaving out the maximum failed in section 3.1, and nothing raised an error there either.
 
 # %% [markdown]
 # ## 7 A kernel of your own
@@ -642,7 +644,7 @@ for ROWS in (16, 32, 64):
 # ### 7.3 The same text, in Triton
 #
 # Put `@triton.jit` on top of the same text, and Triton compiles it for a GPU. Without a GPU its *interpreter* runs the
-# programs one after another in numpy: very slow and very honest. (Triton comes with torch on a Linux machine with a
+# programs one after another in numpy, slowly. (Triton comes with torch on a Linux machine with a
 # GPU; elsewhere on Linux, `pip install triton`. Nothing that follows needs it.)
 
 # %% tags=["nbval-ignore-output"]
@@ -778,7 +780,7 @@ for n in (256, 1024, 3072):
 # %% [markdown]
 # Tiles of 64 lose to the definition, although they skip what the mask hides. Python calls each small product by itself,
 # and every call costs time: at 3,072 tokens, tiles of 256 need a fifteenth of the calls, make slightly *more* scores,
-# and are far ahead of the definition. (At 1,024 they are still slightly slower.) The kernel in C++ shows what the idea is
+# and are far ahead of the definition. The kernel in C++ shows what the idea is
 # worth once Python is gone.
 #
 # And on a GPU? For GPT-2 medium's attention, Dao et al. (2022, figure 2) count 75 billion operations where the
@@ -800,17 +802,15 @@ for mask, speeds in gpu["TFLOP/s"].items():
         print(f"{mask:10} n {int(length):6,}:  {row}")
 
 # %% [markdown]
-# With long texts and a causal mask, two of the three work at more than a third of the peak. torch's kernel knows no
-# windows: it makes every tile below the diagonal, so with a window of 256 the fraction of its work that counts shrinks
-# with the length. The speed of kernels that skip tiles hardly falls with the length, or rises. (With the window ours is
-# behind FlexAttention throughout, and at 1,024 tokens behind both.)
+# At 16,384 tokens with a causal mask, ours and FlexAttention work at more than a third of the peak. torch's kernel
+# knows no windows: it makes every tile below the diagonal, so with a window of 256 the fraction of its work that counts
+# shrinks with the length. The speed of kernels that skip tiles hardly falls with the length, or rises. (At 1,024 tokens
+# ours is behind both, with either mask; with the window it stays behind FlexAttention.)
 #
 # ### 7.7 One, two, three
 #
 # **FlashAttention** (2022) is tiles, online softmax and recomputation, in one kernel. It is what you have built, with
 # the loops swapped: keys outside, queries inside. So the unfinished outputs travel as well, once per tile of keys.
-# Training GPT-2 became about 3 times as fast as with Hugging Face's implementation of the time, and sequences of 16,000
-# tokens and more became possible.
 #
 # **FlashAttention-2** (2023) does not change the mathematics. Queries are outside, so each program owns its output and
 # none waits for another; programs divide the *length*, not only heads and sentences, so a GPU is busy with one long
@@ -820,8 +820,9 @@ for mask, speeds in gpu["TFLOP/s"].items():
 #
 # **FlashAttention-3** (Shah et al. 2024) is for one family of GPUs, Hopper. There, copying and products run by
 # themselves once they are started. So while one group of threads takes its exponentials, another one's products run;
-# 8-bit numbers become usable by scaling each block on its own and by a random rotation that spreads outliers. 1.5 to 2
-# times as fast as its predecessor on an H100: up to 740 trillion operations per second in 16 bits, 75% of the peak.
+# 8-bit numbers become usable by scaling each block on its own and by a random rotation that spreads outliers. It is 1.5
+# to 2 times as fast as its predecessor on an H100: up to 740 trillion operations per second in 16 bits, 75% of the
+# peak.
 #
 # None of them is sub-quadratic, and none is an approximation: they moved the point at which the quadratic wall hurts.
 
@@ -911,8 +912,8 @@ for mask, speeds in gpu["TFLOP/s"].items():
 # %% [markdown]
 # ## 9 Summary
 #
-# - Operations per byte decide whether a computation waits for arithmetic or for memory. Softmax and mask wait for
-#   memory; on a GPU, all of attention does.
+# - Operations per byte say whether arithmetic or memory sets the limit. Softmax and mask are far below any machine's
+#   ridge; on a GPU, all of attention is.
 # - A running maximum and a running sum make a softmax over numbers that pass by: when the maximum changes, all that was
 #   summed up is wrong by the same factor. Values are summed up in the same way.
 # - In tiles, no $n \times n$ tensor ever exists. One number per query, $L$, is kept.

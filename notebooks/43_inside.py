@@ -18,7 +18,8 @@
 #
 # In lesson 12 a decoder of two layers learned to repeat a passage that it had read once. We saw where its heads look.
 # But a map of attention says where a head *looks*, not what it takes from there, nor whether anything later reads it.
-# And in most models we don't even know what to ask: 4 layers, 16 heads, 128 numbers per token, and no labels.
+# And in most models we don't even know what to ask. Even our small Llama has 16 heads in 4 layers and 128 numbers per
+# token, and no labels.
 #
 # What we have is unusual for a science: every number inside can be read, and every one can be changed. This lesson does
 # both. **Mechanistic interpretability** explains what a network computes by its parts, and tests each explanation by
@@ -159,7 +160,7 @@ for prompt in ("The March", "“Curiouser and"):
 # In the first text the answer is *␣H*, the beginning of *␣Hare*. It is there after one block, and the other three
 # change little. In the second text the likeliest token changes twice, and the final one leads only from the third block
 # on. (Before the first block it is *␣and*, the token just read: one matrix holds this model's embeddings and output
-# rows, so a token may fit itself best. In the first text it doesn't.)
+# rows, so a token may fit itself best.)
 #
 # ### 3.2 Shares of a logit
 #
@@ -203,7 +204,8 @@ predicted("share-of-embedding", "it falls by much more")
 # The embedding adds next to nothing to this logit directly, but everything else reads it: without it the stream is
 # zero to its end, and so is the logit. Without head 1 of the third layer, the logit falls by about its share. Head 0
 # of the second has no share, and still the logit *rises* without it: the head changes what later parts read. (In every
-# row the last norm also divides by another number, as soon as a part is missing.) So attribution is a good first list
+# row the last norm also divides by another number, as soon as a part is missing. So a fall by just the share may be
+# chance.) So attribution is a good first list
 # of suspects. To learn what a part *does* takes an intervention.
 
 # %% [markdown]
@@ -262,8 +264,8 @@ again = torch.arange(LENGTH) >= test_sizes  # where the passage is read again
 is_before, is_after = keys_that_count(test)
 
 # %% [markdown]
-# Previous-token heads must work while a passage is read first, induction heads when it is read again. There we also
-# measure the loss:
+# Previous-token heads must work while a passage is read for the first time, induction heads when it is read again. We
+# measure the loss for both:
 
 
 # %% tags=["recorded"]
@@ -332,9 +334,8 @@ predicted("birth", "slowly, then suddenly, and both scores rise at that moment",
 # %% [markdown]
 # From each start there is a plateau; then within some fifty steps the loss falls to a fraction, and both scores rise in
 # the same steps. Neither kind of head helps without the other, so at first there is little to gain from either (our
-# explanation of the plateau). The moment differs from start to start. (The loss on *new* symbols, also in the record,
-# even rises there, from about 4.7 to 5.2 nats.) Large models trained on real text have such a bump as well, early in
-# training; in-context learning improves during it (Olsson et al. 2022, arguments 1 and 2).
+# explanation of the plateau). The moment differs from start to start. Large models trained on real text have such a
+# bump as well, early in training; in-context learning improves during it (Olsson et al. 2022, arguments 1 and 2).
 #
 # ### 4.3 And a model of real text?
 #
@@ -354,7 +355,8 @@ nats = -log_p.gather(-1, noise[:, 1:, None])[..., 0]  # (text, 39)
 print(f"first reading {nats[:, :19].mean():.1f} nats, second {nats[:, 20:].mean():.1f}")
 
 # %% [markdown]
-# No head comes near, and the second reading is no easier than the first. The model is small, and little in its books is
+# No head comes near, and the second reading is no easier than the first. (Both are worse than an even guess among its
+# 1,024 tokens, $\ln 1024 = 6.9$ nats: such text is far from its books.) The model is small, and little in its books is
 # repeated word for word (our explanation). A name for a head is a claim about *one* model: measure it in yours.
 
 # %% [markdown]
@@ -482,7 +484,8 @@ for seed, run in recorded["patched"].items():
 # al. 2023) puts what a sender adds into *one* receiver only; everything else reads the corrupted text.
 
 # %%
-senders = [f"decoder.layers.0.self_attention.heads.{head}" for head in range(4)]
+senders = ["embedding"]
+senders += [f"decoder.layers.0.self_attention.heads.{head}" for head in range(4)]
 pairs = {"answer": (corrupted, lead, low, high),
          "symbol before": (key_gone, log_p_answer, low_2, high_2)}
 for what, (other, measure, floor, top) in pairs.items():
@@ -491,12 +494,13 @@ for what, (other, measure, floor, top) in pairs.items():
         receivers = [f"decoder.layers.1.self_attention.{reader}"]
         found = path_patching(learner, clean, other, senders, receivers, measure)
         shares_back = [(x - floor) / (top - floor) for x in found.values()]
-        print(f"  layer 1's heads 0 to 3, to layer 2's {reader:6}",
+        print(f"  embedding, layer 1's heads 0 to 3, to layer 2's {reader:6}",
               "  ".join(f"{x:4.0%}" for x in shares_back))
 
 # %% [markdown]
 # What came before arrives in the keys, and hardly anywhere else. The other two heads work through the values: they
-# carry *which symbol is here*, for layer 2 to copy. (From each recorded start, no head brings back more than 2% by
+# carry *which symbol is here*, for layer 2 to copy. A third comes straight from the embedding; so in section 5.2 the
+# heads alone did not bring back everything. (From each recorded start, no head brings back more than 2% by
 # another path.) So the picture of section 4.1 has passed its test, and it has grown. Scores say where heads look,
 # patching says what depends on them, and paths say how they are connected.
 #
@@ -562,6 +566,7 @@ predicted("control", "more than 80% of the time")
 # Layer 2 holds another surprise: without its first head nearly all symbols are right (by `resample`, only 72% in one
 # start), and without all four almost none. If you removed only that *one* head, you would conclude that it doesn't
 # matter. The others can do its job.
+#
 # This is all that `ablate` does:
 
 # %%
@@ -651,7 +656,7 @@ for p in (1.0, 0.1):
 
 # %% [markdown]
 # On data where all are on at once, the pentagon's loss is several times that of the model that kept two; where few are
-# on, it is less than a tenth. Dimensions and features are the same in both rows. But $p$ changes two things: how often
+# on, it is less than a tenth. But $p$ changes two things: how often
 # a feature is on, and how often features *meet*. Two more data sets separate them: all five are on together, as rarely
 # as before, and exactly one is on, always, so each feature is on twice as often as before.
 
@@ -685,8 +690,10 @@ for data in (together, one_at_a_time):
 # $$f = \text{relu}(E\,(x - c) + b) \qquad \hat x = c + \sum_i f_i\, d_i \qquad
 # \text{loss} = |x - \hat x|^2 + \lambda \sum_i f_i$$
 #
-# with directions $d_i$ of length 1. The second term charges for every strength $f_i$, so that most become 0. (The
-# library first divides $x - c$ by its typical length, `scale`.)
+# with directions $d_i$ of length 1. The second term charges for every strength $f_i$, so that most become 0. On paper:
+# one of the pentagon's directions is 1 times itself, which costs $1 \lambda$, or 1.62 times the sum of its two
+# neighbors ($2 \cdot 1.62 \cdot \cos 72° = 1$), which costs $3.24 \lambda$. Both are exact; the charge prefers the
+# first. (The library first divides $x - c$ by its typical length, `scale`.)
 
 # %%
 from txlib.inspect import dead_features, fit_autoencoder
@@ -718,12 +725,12 @@ expect("The worst of the five in the last row", five, 0.97, 1)
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 some = ("evenly spaced", "λ = 0, start 0", "λ = 1, start 0")
-figures.planes({"the five": W} | {name: sets[name].detach().T for name in some},
+figures.planes({"the five": W} | {name: sets[name].detach().T for name in some}, like=W,
                title="With the charge, every direction that is used is one of the five")
 
 # %% [markdown]
-# Of eight evenly spaced arrows, one is always within 22.5° of any direction, so the first number alone says little; but
-# some of the eight point between the five. So do some without the charge, and one of the five is missed. With it, from
+# Of eight evenly spaced arrows, one is always within 22.5° of any direction, so the first number says little; but some
+# point between the five (gray). So do some without the charge, and one of the five is missed. With it, from
 # each start, all five are found, and every feature that is used is one of them (some more than once).
 #
 # ### 7.2 A real stream
@@ -802,7 +809,7 @@ for feature in strongest:
     print("   ", "  |  ".join(f"…{context(row)[-34:]}" for row in rows))
 
 # %% [markdown]
-# Guess what each is about. Most of these stand for one token. But a list of texts is again only where a feature
+# Guess what each is about. Most of these stand for a single token. But a list of texts is again only where a feature
 # *looks*.
 #
 # ### 7.4 Take it away
@@ -829,7 +836,7 @@ def effect(feature, direction):  # where the feature is strongest
 
 
 # %% [markdown]
-# The first three features, each next to twenty others, and the tokens that lose most:
+# The first three features, each with twenty controls, and the tokens that lose most:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -843,10 +850,10 @@ for feature in strongest[:3]:
           "lose most:", " ".join(tokens).replace("Ġ", "␣"))
 
 # %% [markdown]
-# In our run the first feature is a *J* that begins a name. Without it the model no longer expects *J-os-hua*,
-# *J-ose-ph* or *J-esus*, and its predictions move farther than along any of the twenty others. Without the third,
-# *have*, it no longer expects *done* or *heard*, and they too move farther than with each control. The second, a *W*
-# that begins a line, stays within its controls, although texts and lost tokens (*W-ith*, *W-ill*) fit together.
+# In our run the first feature is a *J* that begins a name. Without it the model expects *J-os-hua*, *J-ose-ph* and
+# *J-esus* less, and its predictions move farther than with any of the twenty controls. Without the third, *have*, it
+# expects *done* and *heard* less, and again the predictions move farther than with any control. The second, a *W* that
+# begins a line, stays within its controls, although texts and lost tokens (*W-ith*, *W-ill*) fit together.
 #
 # A feature's texts only raise a suspicion, as an attention map does. What it does shows only when it is taken away,
 # next to a control.
@@ -903,15 +910,15 @@ for feature in strongest[:3]:
 # It may only pass on what others have found.
 # </details>
 #
-# **4. Five features lie in a plane as a pentagon. When does reading one of them go wrong?**
+# **4. Five features lie in a plane as a pentagon. When is reading one of them most in error?**
 #
-# <details><summary>A. Always a little</summary>
+# <details><summary>A. When it is on alone</summary>
 #
-# If only one is on, bias and ReLU remove what the others would read.
+# Bias and ReLU then remove most of what the others would read.
 # </details>
 # <details><summary>B. When several are on at once</summary>
 #
-# Right: they interfere.
+# Right: they interfere. Two that point far apart even cancel each other.
 # </details>
 # <details><summary>C. When it is important</summary>
 #

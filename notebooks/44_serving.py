@@ -176,19 +176,20 @@ figures.batches(
 # Operating systems solved this with pages. Cut the memory into **blocks** of a few slots, and give each text a **block
 # table**: which blocks are its own, in order. When its last block is full, a text takes one more, wherever one is free
 # (**paged attention**, Kwon et al. 2023, section 4). Two texts, blocks of 4 slots: A reads 6 tokens and takes blocks 0
-# and 1, B reads 3 and takes block 2. Then each writes three tokens.
+# and 1, B reads 3 and takes block 2. Then each writes four tokens.
 
 # %% jupyter={"source_hidden": true}
 figures.pages(
     {"prompts read": [("A", 4), ("A", 2), ("B", 3), None, None],
-     "3 tokens later": [("A", 4), ("A", 4), ("B", 4), ("A", 1), ("B", 2)],
-     "A has ended": [None, None, ("B", 4), None, ("B", 2)]},
+     "4 tokens later": [("A", 4), ("A", 4), ("B", 4), ("B", 3), ("A", 2)],
+     "A has ended": [None, None, ("B", 4), ("B", 3), None]},
     4, title="A text's blocks may lie anywhere",
 )
 
 # %% [markdown]
-# A's table is now 0, 1, 3, and B's is 2, 4. Where is token 5 of B (counted from 0)? It is in block number $5 // 4 = 1$
-# of its table, which is 4, at place $5 \bmod 4 = 1$: slot $4 \cdot 4 + 1 = 17$. At most one block per text is partly
+# B's fourth slot is full one step before A's eighth, so B takes block 3 and A block 4. A's table is now 0, 1, 4, and
+# B's is 2, 3. Where is token 9 of A (counted from 0)? It is in block number $9 // 4 = 2$ of its table, which is 4, at
+# position $9 \bmod 4 = 1$: slot $4 \cdot 4 + 1 = 17$. At most one block per text is partly
 # empty, so a text wastes fewer slots than a block has. In code:
 
 
@@ -344,7 +345,8 @@ predicted("serving-waste", "about 4%", "Half a block for each text.")
 
 # %% [markdown]
 # In the same memory, blocks of 16 hold 22 texts instead of 5, and need less than half the steps; compared with the
-# better rival, about half. The texts have 1,234 tokens to read. The last column shows what preemption costs: with
+# better rival, about half. (64 is the least there can be, since the longest answer has 64 tokens.) The texts have
+# 1,234 tokens to read. The last column shows what preemption costs: with
 # pages, 69 to 186 tokens are read again. Why not always blocks of 1? Each block is looked up on its own, and hardware
 # likes to read neighbors. With 16, tables are short and the waste is moderate.
 #
@@ -482,7 +484,7 @@ print("right:", repr(tokenizer.decode(alone[4])))
 predicted("serving-apart", "ordinary words, but other ones with each partner")
 
 # %% [markdown]
-# Alone, nothing is wrong. With each partner comes another text, and all of them look like language. That makes such
+# Alone, nothing is wrong. Each partner gives a different text, and all of them look like language. That makes such
 # bugs dangerous: one user reads an answer that depends on another user's prompt. No error shows it, only the comparison
 # with the text alone. So that is the test to write first.
 #
@@ -506,10 +508,11 @@ for name, keys in seen.items():  # (2, 12, kv_heads · d_k)
     print(f"{name}: keys differ by {moved:.0%}")
 
 # %% [markdown]
-# In the first layer, keys depend on the tokens alone. From the second on, they depend on everything before (as in
-# lesson 13, section 2.3). So a block's name must contain the name of the block before it: $\text{name}_i =
-# \text{hash}(\text{name}_{i-1}, \text{tokens}_i)$. With blocks of 4, *to be or not | to be or not* has two blocks with
-# the same tokens and different names:
+# In the first layer, keys depend on the tokens and their positions alone. From the second on, they depend on everything
+# before (as in lesson 13, section 2.3). So a block's name must contain the name of the block before it: $\text{name}_i
+# = \text{hash}(\text{name}_{i-1}, \text{tokens}_i)$. With blocks of 4, *to be or not | to be or not* has two blocks
+# with the same tokens and different names:
+
 # %%
 def names_of(ids, size):
     names = [None]
@@ -757,9 +760,9 @@ show_source(generation.Engine.schedule, last=19)
 #
 # ### 7.2 Against others
 #
-# `benchmarks/serve.py` lets these ways, and transformers' own continuous batching, answer ragged requests to a Llama
-# of 16 million random weights, on one processor core. All have memory for 8 texts of full length, except the static
-# batch with four times as much. Here are the ratios of the recorded speeds:
+# `benchmarks/serve.py` lets all of these, and transformers' own continuous batching (which can share prefixes as well),
+# answer ragged requests to a Llama of 16 million random weights, on one processor core. All have memory for 8 texts of
+# full length, except the static batch with four times as much. Here are the ratios of the recorded speeds:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
 import json
@@ -778,8 +781,9 @@ print(f"{'shared prefixes / static, in steps':40}{few:11.1f}{many:13.1f}")
 # In the same memory, continuous batching is more than twice as fast as static batches, and shared prefixes add to that.
 # The strongest static rival has four times the memory; it loses by less. The last row says what there is to gain: how
 # many steps static batches take for each step of the engine with shared prefixes. No server takes fewer than its
-# longest answer has tokens, so with few requests the last steps are nearly empty, and more requests raise the ratio.
-# All was measured on a busy machine, in turns. On a GPU a step has another cost, and the ratios would differ.
+# longest answer has tokens, so with few requests the last steps are nearly empty (our explanation of why more requests
+# raise the ratio). All were measured in turns, on a busy machine. On a GPU a step has another cost, and the ratios
+# would differ.
 #
 # ### 7.3 Fewer bytes, fewer calls
 #
@@ -813,9 +817,9 @@ for row in recorded["rows"]:
     print(f"{row['what']:24}{row['ratio']:5.2f} times as fast as the model alone")
 
 # %% [markdown]
-# A minute and a half of training nearly halves the calls. Every head guesses better than the table, though not by much;
-# in time they are about equal (our explanation: a look into a table costs next to nothing). `speculate(model, head, …)`
-# takes either as a draft, and writes the same tokens with both.
+# A minute and a half of training nearly halves the calls. But the table, which needs none, comes close: every head
+# guesses better, though not by much, and in time they are about equal (our explanation: a look into a table costs next
+# to nothing). `speculate(model, head, …)` takes either as a draft, and writes the same tokens with both.
 #
 # In a server, the cells of refused guesses are paid for. If few texts are running, they would have been idle anyway; in
 # a full batch they could have served other texts (by the count of section 6.1; we have not measured it).
@@ -837,7 +841,7 @@ for row in recorded["rows"]:
 # </details>
 # <details><summary>C. 116</summary>
 #
-# That is place 4 of block 7, token 4.
+# That is position 4 of block 7: token 4.
 # </details>
 #
 # **2. Two texts have the same 16 tokens at positions 16 to 31, and different ones before. May they share that block?**

@@ -1,7 +1,6 @@
 """The figures of lesson 34: what limits a computation, and a matrix of scores that is walked over in tiles."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from matplotlib.patches import Rectangle
 
@@ -27,14 +26,13 @@ def roofline(
         axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color=GRAY)
         axes.text(low, min(low * bandwidth * 12, peak * 1.15), "limited by memory", color=GRAY)
         axes.text(high, peak * 1.4, "limited by operations", color=GRAY, ha="right")
-        named: dict[tuple[float, float], Any] = {}  # points that fall together share a label
+        named: list[tuple[float, float]] = []
         for (name, (x, y)), color in zip(points.items(), PALETTE, strict=False):
             axes.plot(x, y, "o", color=color, markersize=9)
-            near = [label for (a, b), label in named.items() if max(x / a, a / x) < 1.5 and max(y / b, b / y) < 1.5]
-            if near:
-                near[0].set_text(f"{near[0].get_text()}, {name}")
-                continue
-            named[x, y] = axes.annotate(name, (x, y), xytext=(6, -16), textcoords="offset points", color=ink(color))
+            near = [b for a, b in named if max(x / a, a / x) < 1.5 and max(y / b, b / y) < 1.5]
+            below, at = (-32, min(near)) if near else (-16, y)  # names of points that fall together stand in a column
+            axes.annotate(name, (x, at), xytext=(6, below), textcoords="offset points", color=ink(color))
+            named.append((x, y))
         axes.set(xscale="log", yscale="log", xlabel="operations per byte moved", ylabel="operations per second")
         axes.set_ylim(low * bandwidth / 5, peak * 2.5)
         axes.set_title(title)
@@ -84,8 +82,8 @@ def two_memories(*, title: str) -> Picture:
         for y in (3.15, 1.55):
             arrow(axes, (7.6, y), (11.4, y), PALETTE[1])
             axes.text(9.5, y + 0.15, "one tile after another", ha="center", va="bottom", fontsize=10)
-        axes.plot([17.15, 17.15, 9.5], [2.8, -0.45, -0.45], color=PALETTE[2], linewidth=1.5)
-        arrow(axes, (9.5, -0.45), (6.25, -0.45), PALETTE[2])
+        axes.plot([17.15, 17.15, 6.25, 6.25], [2.8, -0.45, -0.45, -0.3], color=PALETTE[2], linewidth=1.5)
+        arrow(axes, (6.25, -0.45), (6.25, 0.1), PALETTE[2])
         axes.text(9.5, -0.3, "o / l, once", ha="center", va="bottom", fontsize=10)
         headline(figure, title)
     return Picture(figure, alt)

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from txcourse.figures.shapes import arrow, box
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels
@@ -99,11 +101,18 @@ def births(runs: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str) -> Pi
         return Picture(figure, alt)
 
 
-def planes(models: Mapping[str, Float[Tensor, "2 features"]], *, title: str) -> Picture:
+def planes(
+    models: Mapping[str, Float[Tensor, "2 features"]],
+    *,
+    title: str,
+    like: Float[Tensor, "2 named"] | None = None,
+) -> Picture:
     """The directions of features in a plane, as arrows from the middle; one panel per model.
 
     Args:
         models: name → the direction of each feature.
+        like: directions of one color each, which arrows near them (cosine at least 0.95) share; all others are gray.
+            Unless given, features have a color by their number.
     """
     alt = "Arrows in a plane. " + "; ".join(
         f"{name}: lengths {', '.join(f'{length:.1f}' for length in directions.norm(dim=0).tolist())}"
@@ -115,8 +124,12 @@ def planes(models: Mapping[str, Float[Tensor, "2 features"]], *, title: str) -> 
         for axes, (name, directions) in zip(all_axes, models.items(), strict=True):
             around = np.linspace(0, 2 * np.pi, 100)
             axes.plot(np.cos(around), np.sin(around), color=GRAY, linewidth=0.6, linestyle=":")
-            for number, (x, y) in enumerate(directions.T.tolist()):
-                color = [*PALETTE, GRAY][number % 8]
+            colors = list(range(directions.shape[1]))
+            if like is not None:
+                cosine, nearest = (normalize(directions, dim=0).T @ normalize(like, dim=0)).max(dim=1)
+                colors = torch.where(cosine < 0.95, len(PALETTE), nearest).tolist()
+            for index, (x, y) in zip(colors, directions.T.tolist(), strict=True):
+                color = [*PALETTE, GRAY][index % 8]
                 if x * x + y * y > 0.1:
                     arrow(axes, (0, 0), (x, y), color, width=2.4)
                 else:

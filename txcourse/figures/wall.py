@@ -187,7 +187,7 @@ def in_view(contexts: Sequence[int], percent: Mapping[str, Sequence[float]]) -> 
         mark=("GPT-2: 1,024", 1024),
         title="With 1,024 tokens, most rare words look new",
         xlabel="context (tokens)",
-        ylabel="rare words that come back (%)",
+        ylabel="last mention in view (%)",
         alt="Returning rare words whose last mention is within the context, against its length. "
         + "; ".join(
             f"{name}: " + ", ".join(f"{value:.0f}% at {n:,}" for n, value in zip(contexts, values, strict=True))

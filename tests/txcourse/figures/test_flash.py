@@ -16,12 +16,13 @@ def test_the_roof_bends_where_both_limits_meet():
     assert [(each.get_xdata()[0], each.get_ydata()[0]) for each in dots] == list(points.values())
 
 
-def test_points_that_fall_together_share_a_label():
+def test_names_of_points_that_fall_together_stand_in_a_column():
     points = {"q kᵀ": (31.0, 9.0e10), "weights · v": (31.0, 8.9e10), "softmax": (0.6, 1e10)}
     picture = figures.roofline(points, peak=1e11, bandwidth=4e10, title="title")
     (axes,) = picture.axes
     assert len(axes.lines) == 1 + 3  # the roof, three dots
-    assert {text.get_text() for text in axes.texts} >= {"q kᵀ, weights · v", "softmax"}
+    below = {text.get_text(): text.get_position()[1] for text in axes.texts if hasattr(text, "xyann")}
+    assert below == {"q kᵀ": -16, "weights · v": -32, "softmax": -16}
     assert all(name in picture.alt for name in points)
 
 

@@ -1,8 +1,10 @@
 """A stream with its parts, heads that are born, features that share a plane."""
 
 import torch
+from matplotlib.colors import to_hex
 
 from txcourse import figures
+from txlib.plots.picture import GRAY
 
 
 def test_each_part_reads_the_stream_and_adds_to_it():
@@ -35,3 +37,11 @@ def test_a_feature_is_an_arrow_or_where_it_is_not_kept_a_point():
         assert axes.get_title(loc="left") == name and len(axes.texts) == 2
         assert len(axes.lines) == 2  # the circle, and the point
     assert "lengths 1.0, 1.0, 0.0" in drawn.alt
+
+
+def test_arrows_near_a_named_direction_have_its_color():
+    named = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    learned = torch.tensor([[0.1, 1.0, 1.0], [1.0, 0.0, 1.0]])  # near the second, as the first, between them
+    drawn = figures.planes({"named": named, "learned": learned}, title="A title", like=named)
+    first, second = ([to_hex(each.arrow_patch.get_edgecolor()) for each in axes.texts] for axes in drawn.axes)
+    assert second == [first[1], first[0], GRAY]
