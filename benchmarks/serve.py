@@ -8,8 +8,9 @@ tokens, as behind a system prompt, and goes on with 4 to 28 of its own. The numb
 tokens. Static batches reserve that for each text and so hold 8; `Engine` takes blocks as it goes. One row has a static
 batch of all 32, with four times the memory. A static batch runs until its longest text ends.
 
-The peer is transformers' continuous batching with the same weights, cache, block size and tokens per step. llama.cpp is
-left out: llama-cpp-python has no wheels on PyPI.
+The peers are transformers' continuous batching with the same weights, cache, block size and tokens per step, and, where
+`llama-server` is on the PATH (benchmarks/README.md tells how to build it) and `gguf` is installed, llama.cpp's server
+with 8 slots, weights and cache in float32. Its flash attention is off: with it, scores are off by thousandths.
 
 No way takes fewer steps than its longest answer has tokens. The ratio of steps, static to continuous, is what the ratio
 of speeds would be if all steps cost the same and prompts nothing; it is printed, and grows with `--requests`.
@@ -18,13 +19,20 @@ per second of CPU time, medians over rounds; a ratio is the median of the rounds
 """
 
 import argparse
+import atexit
+import contextlib
+import json
 import logging
 import random
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from urllib.request import urlopen
 
+import psutil
 import torch
 from compare import Row, in_turns, median, save, table
 from transformers import ContinuousBatchingConfig, LlamaConfig, LlamaForCausalLM
@@ -37,6 +45,7 @@ REQUESTS, SHARED, OWN, MEAN, MOST = 32, 32, (4, 28), 32, 160
 FULL = SHARED + OWN[1] + MOST
 FIT = 8  # whole texts in the cache
 BLOCK, STEP_TOKENS, VOCAB_SIZE = 16, 256, 4096
+LLAMA_CPP = "http://127.0.0.1:8093"
 LIMIT = 3.0  # continuous against static batches of the same memory
 
 
@@ -54,6 +63,41 @@ def workload(seed: int, requests: int = REQUESTS) -> tuple[list[list[int]], list
     return prompts, lengths
 
 
+def llama_cpp(model: LlamaForCausalLM, path: str) -> psutil.Popen:
+    """Write the weights to a file and start llama.cpp's server with them."""
+    import gguf
+
+    writer, config = gguf.GGUFWriter(path, "llama"), model.config
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_tokenizer_model("rwkv")  # a kind without an end of text
+    writer.add_token_list([str(token) for token in range(VOCAB_SIZE)])
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    for name, weight in model.state_dict().items():
+        if "q_proj" in name or "k_proj" in name:  # llama.cpp rotates pairs of neighbors
+            weight = weight.unflatten(0, (-1, 2, config.head_dim // 2)).transpose(1, 2).flatten(0, 2)
+        writer.add_tensor(names.get_name(name, [".weight"]), weight.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    options = f"--parallel {FIT} --ctx-size {FIT * FULL} --threads {torch.get_num_threads()} --port {LLAMA_CPP[-4:]}"
+    exact = "--cache-type-k f32 --cache-type-v f32 --flash-attn off --log-disable"
+    server = psutil.Popen(["llama-server", "--model", path, *options.split(), *exact.split()])
+    atexit.register(server.terminate)
+    while server.poll() is None:
+        with contextlib.suppress(OSError):  # it doesn't listen yet, or still loads
+            urlopen(f"{LLAMA_CPP}/health").close()
+            return server
+        time.sleep(0.1)
+    raise SystemExit("llama-server has stopped")
+
+
 class Ways:
     """Each method serves one round's requests and returns what it wrote."""
 
@@ -63,16 +107,18 @@ class Ways:
         self.ratios_of_steps: dict[bool, list[float]] = {False: [], True: []}
         self.written: dict[int, list[list[int]]] = {}  # by seed, what the first way wrote
 
-    def speed(self, way: Callable[[], list[list[int]]], first_seed: int) -> Callable[[], float]:
+    def speed(
+        self, way: Callable[[], list[list[int]]], first_seed: int, clock: Callable[[], float] = time.process_time
+    ) -> Callable[[], float]:
         """Return what measures a way's next round: tokens per CPU second."""
         seeds = count(first_seed)
 
         def measure() -> float:
             seed = next(seeds)
             self.prompts, self.lengths = workload(seed, self.requests)
-            began = time.process_time()
+            began = clock()
             written = way()
-            seconds = time.process_time() - began
+            seconds = clock() - began
             if self.written.setdefault(seed, written) != written:
                 raise SystemExit("two ways wrote different texts")
             return sum(self.lengths) / seconds
@@ -132,6 +178,15 @@ class Ways:
                     raise RuntimeError("transformers' continuous batching has stopped")
         return [written[name] for name in names]
 
+    def llama_cpp(self) -> list[list[int]]:
+        def ask(prompt: list[int], length: int) -> list[int]:
+            request = {"prompt": prompt, "n_predict": length, "temperature": 0, "return_tokens": True}
+            with urlopen(f"{LLAMA_CPP}/completion", json.dumps(request).encode()) as answer:
+                return json.load(answer)["tokens"]
+
+        with ThreadPoolExecutor(self.requests) as pool:  # each waits for its answer
+            return list(pool.map(ask, self.prompts, self.lengths))
+
 
 def main() -> None:
     """Print the table."""
@@ -152,6 +207,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         ours = load_pretrained(folder)
+        server = llama_cpp(theirs, f"{folder}/model.gguf") if shutil.which("llama-server") else None
     ways = Ways(theirs, ours, arguments.requests)
     calls = {
         "one at a time": ways.alone,
@@ -162,6 +218,8 @@ def main() -> None:
         "transformers": ways.peer,
     }
     measures = {name: ways.speed(call, arguments.seed) for name, call in calls.items()}
+    if server:
+        measures["llama.cpp"] = ways.speed(ways.llama_cpp, arguments.seed, lambda: sum(server.cpu_times()[:2]))
     measured = in_turns(measures, arguments.rounds)
 
     def row(name: str, peer: str, limit: float | None = None) -> Row:
@@ -177,6 +235,8 @@ def main() -> None:
         row("continuous", "one at a time"),
         row("shared prefixes", "transformers", 1.0),
     ]
+    if server:
+        rows.append(row("shared prefixes", "llama.cpp"))
     print(table(rows))
     about = {
         name: {
