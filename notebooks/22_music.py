@@ -135,7 +135,7 @@ def encode(piece):  # → (4 · steps,)
 
 
 # %% [markdown]
-# The way back needs a loop, because HOLD copies the pitch of the step before. (`Piece` is the library's: pitches, and
+# Decoding needs a loop, because HOLD copies the pitch of the step before. (`Piece` is the library's: pitches, and
 # where they are struck.)
 
 
@@ -270,7 +270,8 @@ for size, name in enumerate(names, start=-1):
 #
 # Lesson 05 adds what a distance is worth to the score, and Shaw et al. (2018) let the query have its say: a learned
 # vector $e$ for each distance, which the query meets like a key. They clip: all distances beyond a few share one
-# vector. Huang et al. (2019) did it for music, whose memories are long, and without clipping. Next to $q_i \cdot k_j$,
+# vector. Huang et al. (2019) did it for music, whose memories are long, with a vector of its own for each
+# distance. Next to $q_i \cdot k_j$,
 # *what* I look for, the score gets a second part, *when* I look for it, with a vector for each distance to the past,
 # $-(n-1) \dots 0$, in each head:
 #
@@ -599,8 +600,8 @@ figures.faster_tables(recorded["faster"], tokens_per_note,
 #
 # Sing a piece a few semitones higher, and to the ear it is the same piece: *transposed*, musicians say. To our tokens
 # it is another one. A piece uses mostly seven of the twelve notes of an octave, its *key*. (Not the keys of attention,
-# nor those of a piano.) What do the test pieces cost when they are moved? And what if the batches of the training are
-# moved as well, `fit(transpose=True)`, each by a random shift?
+# nor those of a piano.) What do the test pieces cost when they are moved? And what if the training batches are moved
+# as well, `fit(transpose=True)`, each by a random shift?
 
 # %% jupyter={"source_hidden": true}
 figures.by_shift(recorded["keys"], tokens_per_note,
@@ -700,8 +701,8 @@ for temperature, line in {0.3: cold, 0.9: finished, 1.5: hot}.items():
     tell(f"temperature {temperature}", *habits(decode(line)[32:]))
 
 # %% [markdown]
-# Cold, it plays safe: known chords, nearly every note on a beat. Hot, it draws what it considers unlikely: a quarter of
-# its chords are not among Bach's, and its notes scatter. (One draw each, of sixteen chords: a quarter is four.)
+# Cold, it plays it safe: known chords, nearly every note on a beat. Hot, it draws what it considers unlikely: a quarter
+# of its chords are not among Bach's, and its notes scatter. (One draw each, of sixteen chords: a quarter is four.)
 #
 # ### Longer than any window
 #
@@ -723,10 +724,10 @@ predicted("music-beyond", "learned and sinusoidal")
 
 # %% [markdown]
 # Up to bar 4 the kinds that know positions pay up to 0.1 nats per token more, from bar 5 on 0.2 to 0.3. Rows of the
-# learned table beyond the 256th have never been trained. Sinusoids have a row for every position, and do no better: the
-# model has never learned what those rows mean. Relative and rotary hardly notice, though from bar 5 on they meet
-# distances that never occurred in training. (With a window that hides these they gain 0.01 to 0.02 nats per token, and
-# the other two gain nothing; our explanation: their own position is unknown. All this is in the record.)
+# learned table beyond the 256th have never been trained. Sinusoids have a row for every position, and do no better (our
+# explanation: the model has never learned what those rows mean). Relative and rotary hardly notice, though from bar 5
+# on they meet distances that never occurred in training. (With a window that hides these they gain 0.01 to 0.02 nats
+# per token, and the other two gain nothing; our explanation: their own position is unknown. All this is in the record.)
 #
 # And look at the zigzag: odd bars cost more than even ones. Our reading: a line of the hymn takes two bars, and the
 # second ends on a long note, which costs little to hold. The song's form, seen in a loss.
@@ -820,9 +821,9 @@ prove_equal(ours.pitch[:, 0], piece.pitch[:64, 0], what="The soprano given and s
 listen(ours)
 
 # %% [markdown]
-# Do the three listen to her at all? Ask the other way around. Take Bach's own test pieces, and let the soprano come in
-# a beat late, against three voices that go on as if nothing had happened. If the model did not listen, their notes
-# would cost what they cost before:
+# Do the three listen to the soprano at all? Ask the other way around. Take Bach's own test pieces, and let the soprano
+# come in a beat late, against three voices that go on as if nothing had happened. If the model did not listen, their
+# notes would cost what they cost before:
 
 
 # %% tags=["nbval-ignore-output"]

@@ -9,7 +9,7 @@
 # - train a network that finds clusters in one forward pass, and compare it fairly with EM: what it learned is the
 #   prior, and what it saves is the search.
 #
-# **You need** lessons 03 to 06, 05 most of all. **It takes** about 60 minutes to read and try; all cells together run
+# **You need** lessons 03 to 06, 05 most of all. **It takes** about 65 minutes to read and try; all cells together run
 # in about half a minute on a laptop.
 
 # %% [markdown]
@@ -105,7 +105,7 @@ for name, f in functions.items():
 # always works is one line: shuffle the input, and equivariant layers shuffle their rows in the same way; the pool
 # does not care in which order rows stand.
 #
-# Could one not take any network, and show it shuffled sets until it has learned to ignore the order? Sixteen points
+# Why not take any network, and show it shuffled sets until it has learned to ignore the order? Sixteen points
 # have twenty trillion orders, a seventeenth point makes that seventeen times as many, and so on. Better to
 # build the network so that it *can't* see the order.
 #
@@ -238,12 +238,15 @@ for how, model in largest.items():
     with torch.no_grad():
         errors = [100 * wrong_by(model, size, 1000).item() for size in SIZES]
     print(f"  pooled by {how:24}", "".join(f"{each:8.2f}" for each in errors))
+with torch.no_grad():
+    says = [largest["mean"](numbers(1000, n)[0]).mean().item() for n in SIZES]
+print("  the mean pool answers, on average ", "".join(f"{each:8.2f}" for each in says))
 
 # %% [markdown]
 # The maximum wins, of course: it *is* the answer, and $\phi$ has only to pass the number on. The sum is passable on
 # sizes that it has seen, and lost beyond: twenty times the elements make sums twenty times as large, which $\rho$ has
-# never met (our explanation). The mean does not explode, but has nothing to go by: among 200 numbers one large one
-# hardly moves it.
+# never met (our explanation). The mean does not explode. But it has forgotten how many there are (2.1): large sets look
+# to it like small ones, and it answers about 0.87 at every size, while the largest of 200 is nearly 1.
 #
 # So the pool decides what is easy. Must *we* choose it, for each task anew? An attention layer could learn to.
 
@@ -553,9 +556,10 @@ figures.clusters(
 )
 
 # %% [markdown]
-# Each round makes the points more likely, which one can prove. But EM starts anew for every set, and climbs the nearest
-# hill, not the highest; so one starts several times, and keeps what is likeliest. To judge, we draw 500 mixtures of 30
-# points each, and keep 200 *more* points of each mixture aside:
+# Each round of EM makes the points more likely, which one can prove. (Our code adds 1e-3 to each variance, so that a
+# cloud around a single point can't shrink to nothing, where the likelihood has no bound.) But EM starts anew for every
+# set, and climbs the nearest hill, not the highest; so one starts several times, and keeps what is likeliest. To judge,
+# we draw 500 mixtures of 30 points each, and keep 200 *more* points of each mixture aside:
 
 # %%
 torch.manual_seed(99)
@@ -688,8 +692,9 @@ for sigma in (0.1, 0.3, 0.6):
 
 # %% [markdown]
 # It says about 0.3 whatever it sees. So the network has learned a part of the **prior**: what sets in general look
-# like. (Its loss does not ask for that. On the points that are read, EM's noisy clouds score better than the truth. The
-# network can't fit each set so closely, and falls back on what sets have in common.) What it saves is the search:
+# like. (Its loss does not ask for that. On the points that are read, EM's noisy clouds score better than the truth. Our
+# explanation: the network can't fit each set so closely, and falls back on what sets have in common.) What it saves is
+# the search:
 
 # %% tags=["nbval-ignore-output"]
 started = time.perf_counter()
@@ -709,7 +714,7 @@ print(f"500 sets: EM, 5 · 20 rounds {1000 * searched:.0f} ms,",
 # %% jupyter={"source_hidden": true}
 display(figures.clusters(
     flocks[:4], {"truth": truth[1:], "network": tuple(part[:4] for part in found[1:])},
-    title="The network: one pass, and wide where it is unsure",
+    title="The network: one pass, and some ellipses wide",
     alt="Four sets of 30 points in the plane, in up to three heaps. Solid circles show the true clouds, dashed ones "
     "those of the network; some are wider than the true ones, and in the third set two stretch over two clouds.",
 ))
@@ -721,8 +726,8 @@ figures.clusters(
 )
 
 # %% [markdown]
-# Where the network is unsure, it draws wide, and one ellipse may cover two clouds. A cloud that has not given a single
-# point can't be found at all.
+# Some of the network's ellipses are wide, and one may cover two clouds: it hedges (our reading). A cloud that has not
+# given a single point can't be found at all.
 #
 # How does it do it? Each of its three seeds looks at the points. Here is how much weight each gives to each point of
 # the first set, the mean of the heads:
@@ -759,7 +764,7 @@ print(f"three clouds for three seeds: {(apart & three).sum()} of {three.sum()} s
 print("they look at x =", ", ".join(f"{x:.1f}" for x in where.tolist()))
 
 # %% [markdown]
-# About nine tenths of a seed's weight are on one cloud, and in two of three sets in which each cloud has a point, each
+# About nine tenths of a seed's weight is on one cloud, and in two of three sets in which each cloud has a point, each
 # has a seed of its own. They divide the plane: one takes what is on the right, one what is on the left, one what is
 # between. The loss never asked for that. It asked for likely points, and three seeds that looked at the same cloud
 # would leave the others unlikely. (On the third set above they have failed: two clouds with nearly the same x share two
@@ -821,16 +826,16 @@ print(f"one cloud for all sets, whatever was read: {score:.2f}")
 
 # %% jupyter={"source_hidden": true}
 plots.ranges(
-    ranges, title="Elements that see each other cluster better",
+    ranges, title="With 30 points, elements that see each other cluster better",
     xlabel="log-likelihood of fresh points, per point, after 30 were read",
     alt="Log-likelihood of fresh points after 30 were read, three seeds. " + "; ".join(
         f"{name}: {low:.2f} to {high:.2f}" for name, (low, _, high) in ranges.items()),
 )
 
 # %% [markdown]
-# With 30 points both Set Transformers are ahead of Deep Sets, in every seed. Our explanation: its $\phi$ sees one point
-# alone, so $\rho$ must do all comparing, after the pool; in an SAB the points look at each other first. The 16 inducing
-# points lose nothing here.
+# With 30 points both Set Transformers are ahead of Deep Sets, in every seed. Our explanation: the $\phi$ of Deep Sets
+# sees one point alone, so $\rho$ must do all comparing, after the pool; in an SAB the points look at each other first.
+# The 16 inducing points lose nothing here.
 #
 # Now read along a line. With 100 or 300 points, more than any model has seen, the Set Transformers get *better*: more
 # points show the clouds more clearly, and the truth is at about $-1.25$. Deep Sets does not improve. With ten points,

@@ -49,7 +49,7 @@ for name, config in sizes.items():
     print(f"{name:11} {16 * count_parameters(config) / 1e9:7,.0f} GB of an H100's 80")
 
 # %% [markdown]
-# Lesson 36 uses many devices. This one makes the most of one. Each remedy cuts something into pieces:
+# Lesson 36 uses many devices. This one makes the most of one. Each remedy but the last cuts something into pieces:
 #
 # | Section | What is cut | What it costs |
 # | --- | --- | --- |
@@ -142,9 +142,9 @@ text = torch.tensor([number[letter] for letter in texts.train])  # (n,)
 
 d, heads, layers, n, rows, V = 128, 4, 6, 128, 16, len(letters)
 torch.manual_seed(0)
-model = Small(V, d, heads, layers, n)
+gpt = Small(V, d, heads, layers, n)
 batch = text[: rows * (n + 1)].view(rows, n + 1)  # (batch, n + 1)
-N = sum(weight.numel() for weight in model.parameters())
+N = sum(weight.numel() for weight in gpt.parameters())
 expected = {"weights": 4 * N, "gradients": 4 * N, "optimizer": 8 * N,
             "activations": 4 * rows * n * (16 * d * layers + 2 * d + V)}
 
@@ -204,17 +204,17 @@ def loss_on(model, batch):
 # One step of Adam, everything counted:
 
 # %%
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-watch = Watch(batch, *model.parameters())
+optimizer = torch.optim.AdamW(gpt.parameters(), lr=1e-3)
+watch = Watch(batch, *gpt.parameters())
 with watching(watch):
-    loss = loss_on(model, batch)
+    loss = loss_on(gpt, batch)
 waiting = watch.bytes[-1]
 loss.backward()
 optimizer.step()
 means = [state[name] for state in optimizer.state.values()
          for name in ("exp_avg", "exp_avg_sq")]
-gradients = [weight.grad for weight in model.parameters()]
-groups = {"weights": model.parameters(), "gradients": gradients, "optimizer": means}
+gradients = [weight.grad for weight in gpt.parameters()]
+groups = {"weights": gpt.parameters(), "gradients": gradients, "optimizer": means}
 measured = {name: sum(each.nbytes for each in group) for name, group in groups.items()}
 measured["activations"] = waiting
 for name, size in measured.items():
@@ -233,11 +233,11 @@ for name, size in measured.items():
 # %%
 from txlib.training.memory import saved_bytes, training_memory
 
-theirs = training_memory(model, {"ids": batch[:, :-1]})
-watch = Watch(batch, *model.parameters())
+counted = training_memory(gpt, {"ids": batch[:, :-1]})
+watch = Watch(batch, *gpt.parameters())
 with watching(watch):
-    logits = model(batch[:, :-1])
-counts = torch.tensor([watch.bytes[-1], theirs.activations])
+    logits = gpt(batch[:, :-1])
+counts = torch.tensor([watch.bytes[-1], counted.activations])
 prove_equal(counts[0], counts[1], what="Your bytes and the library's")
 show_source(saved_bytes)
 
@@ -305,8 +305,8 @@ for dtype in (torch.float16, torch.bfloat16):
 # The factors of a product have 16 bits, its sum has 32, and the result is rounded to 16 again. Norms, softmax and loss
 # stay in 32 bits (`torch.autocast` has the list), and so do the weights themselves: each layer takes a rounded copy.
 # This is **mixed precision** (Micikevicius et al. 2018). CPUs are slow at float16, so we compute in 32 bits and *round*
-# what each layer hands on, forward and backward. The numbers come out about as coarse as on a GPU. A *forward hook*
-# sees what a module puts out, and may replace it:
+# what each matrix product hands on, forward and backward. (A GPU rounds its factors as well; we leave the weights and
+# what norms put out in 32 bits.) A *forward hook* sees what a module puts out, and may replace it:
 
 
 # %%
@@ -378,7 +378,7 @@ expect("What bfloat16 loses, in nats", last["bfloat16"] - last["float32"], -0.05
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 plots.lines(
     runs, dashed=["bfloat16"], xlabel="step", ylabel="loss (nats per letter)",
-    title="float16 hardly learns; bfloat16 is as good as 32 bits", alt="; ".join(f"{name} ends at {loss:.2f} nats"
+    title="float16 gets stuck; bfloat16 is as good as 32 bits", alt="; ".join(f"{name} ends at {loss:.2f} nats"
     for name, loss in last.items()) + ". float16 leaves the others within the first steps and stays far above them.")
 
 # %% jupyter={"source_hidden": true}
@@ -389,11 +389,11 @@ predicted("sixteen-bits", "float16", "The finer of the two.")
 # up to half of its smallest number:
 
 # %% tags=["nbval-ignore-output"]
-batch = some_windows()
-logits = models["float32"](batch[:, :-1])  # (batch, n, V)
+windows = some_windows()
+logits = models["float32"](windows[:, :-1])  # (batch, n, V)
 logits.retain_grad()
-(F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten()) / 512).backward()
-came = F.one_hot(batch[:, 1:], V).bool()  # (batch, n, V)
+(F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten()) / 512).backward()
+came = F.one_hot(windows[:, 1:], V).bool()  # (batch, n, V)
 parts = {"the letter that came": logits.grad[came], "the others": logits.grad[~came]}
 lost = {name: (each.half() == 0).float().mean().item() for name, each in parts.items()}
 print({name: f"{fraction:.0%} lost" for name, fraction in lost.items()})
@@ -407,8 +407,8 @@ figures.magnitudes(
     f"spread far below the limit of float16, two to the minus 25: {lost['the others']:.0%} are lost.")
 
 # %% [markdown]
-# bfloat16 has three binary digits fewer, and the loss does not show it: its errors are small and go both ways.
-# float16 lost numbers entirely, and always on the same side.
+# bfloat16 has three binary digits fewer, and the loss does not show it (our explanation: its errors are small and go
+# both ways). float16 lost numbers entirely, and always on the same side.
 #
 # ### 3.4 The cure: scale the loss
 #
@@ -422,9 +422,9 @@ print(f"float16 with a scaled loss: {loss:.2f} nats, float32 {last['float32']:.2
 expect("What is left of the difference, in nats", loss - last["float32"], -0.05, 0.05)
 
 # %% [markdown]
-# So the zeros were the cause: with them gone, so is the gap. How large may $S$ be? As large as it can be without any
-# gradient overflowing, and that changes during training. So it is found by trying: if any gradient is infinite or not a
-# number, skip this step and halve $S$; after some good steps, double it.
+# So what was too small for float16 was the cause: with that cured, the gap is gone. How large may $S$ be? As large as
+# it can be without any gradient overflowing, and that changes during training. So it is found by trying: if any
+# gradient is infinite or not a number, skip this step and halve $S$; after some good steps, double it.
 
 
 # %%
@@ -524,8 +524,8 @@ show_plans(ways, "Sixteen bits halve what blocks keep, not the rest")
 # We have cheaper numbers. What is missing is a way to take larger batches than fit. Take a part, let its gradients add
 # up in `.grad`, take the next, and step once. It seems that nothing can go wrong. But suppose that the first part is a
 # line of 2 letters with losses 4 and 2, and the second one a line of 4 letters with losses 1, 1, 1, 1. The mean of all
-# six is $10 / 6 = 1.67$. The mean of the two means, 3 and 1, is 2. Eight lines of a play, of different lengths; $-100$
-# marks what is not a letter and does not count:
+# six is $10 / 6 = 1.67$. The mean of the two means, 3 and 1, is 2. Take eight lines of a play, of different lengths;
+# $-100$ marks what is not a letter and does not count:
 
 # %%
 lines = [line for line in texts.validation.split("\n")[40:80] if len(line) > 4]
@@ -792,7 +792,7 @@ for left_out in ("nothing", "random numbers", "optimizer", "weights"):
     if left_out != "random numbers":
         torch.set_rng_state(saved["random numbers"])
     off = (train_on(model, optimizer) - straight).abs()
-    print(f"without {left_out:14}: losses differ by {off.mean():.3f} nats,",
+    print(f"left out: {left_out:14}  losses differ by {off.mean():.3f} nats,",
           f"at most {off.max():.3f}", "(bit for bit the same)" if not off.any() else "")
 
 # %% [markdown]
@@ -814,7 +814,7 @@ for left_out in ("nothing", "random numbers", "optimizer", "weights"):
 # </details>
 # <details><summary>B. 16 GB are taken before the first token; the batch decides</summary>
 #
-# Right. That leaves 8 GB for activations. A small batch with accumulation, or checkpointing, makes do with them.
+# Right. That leaves 8 GB for activations. A small batch with accumulation, or checkpointing, makes do with that.
 # </details>
 # <details><summary>C. It can't fit: 32-bit weights alone take 4 GB per copy</summary>
 #

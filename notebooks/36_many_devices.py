@@ -5,7 +5,7 @@
 #
 # - write an all-reduce as a ring, and say what each rank sends;
 # - split a training step over processes by texts, by weights, by columns, by tokens and by layers, each with the
-#   gradients of one process;
+#   result of one process;
 # - say what travels in each, and who waits;
 # - turn traffic into seconds, and choose: which kind of parallelism when.
 #
@@ -15,8 +15,8 @@
 # %% [markdown]
 # ## 1 The problem: one device is too small and too slow
 #
-# Lesson 35 counted what a run holds: 16 bytes per parameter, and activations on top. To
-# train Llama 7B takes 108 GB before the first token, and no GPU of 80 GB holds that. GPT-3 took $3.15 \cdot 10^{23}$
+# Lesson 35 counted what a run holds: 16 bytes per parameter, and activations on top.
+# Training Llama 7B takes 108 GB before the first token, and no GPU of 80 GB holds that. GPT-3 took $3.15 \cdot 10^{23}$
 # operations. A GPU that does $4 \cdot 10^{14}$ per second would need 25 years. So the work is split over many devices,
 # and now something has to travel between them. There are five ways to cut.
 
@@ -62,8 +62,8 @@ figures.cuts(
 # | context | the tokens of a text | keys and values | in each attention |
 # | pipeline | the stack of layers | activations at the seams | once per seam, forward and backward |
 #
-# None of them should change what is learned. That is the claim we check in each section: the gradients are those of
-# one process, up to rounding.
+# None of them should change what is learned. That is the claim we check in each section: gradients or weights
+# (of context parallel, the output) are those of one process, up to rounding.
 #
 # ### Processes
 #
@@ -528,8 +528,9 @@ prove_equal(d_W2, given[2].grad, tolerance=1e-3, what="The gradients of W2")
 # the GELU needs the sum:
 
 # %%
-z, (left, right) = F.layer_norm(x, (d,)), W1.chunk(2, dim=1)
-added = F.gelu(z[:, : d // 2] @ left.T) + F.gelu(z[:, d // 2 :] @ right.T)  # (n, 4d)
+z, (left, right) = F.layer_norm(x, x.shape[-1:]), W1.chunk(2, dim=1)
+z_left, z_right = z.chunk(2, dim=1)  # (n, d / 2) each
+added = F.gelu(z_left @ left.T) + F.gelu(z_right @ right.T)  # (n, 4d)
 hidden = F.gelu(z @ W1.T)  # (n, 4d)
 wrong = (added - hidden).norm() / hidden.norm()
 print(f"gelu of the parts, added: relative error {wrong:.0%}")
@@ -603,10 +604,11 @@ prove_equal(found, expected, what="A ring of three and whole attention")
 
 # %% [markdown]
 # No rank computes with more than a third of the keys at a time, and it holds at most two thirds, while one part leaves
-# and the next arrives. (`run_ranks` hands each rank the whole text here; a real one would start with its part.) But
-# rank 0 skips two parts of three while rank 2 skips none: causal rings deal out the tokens in another order, an early
-# piece and a late one to each rank. (A rival, *Ulysses*, swaps tokens for heads before attention and swaps back after
-# it, Jacobs et al. 2023. And the experts of lesson 18 can live on different ranks: **expert parallel**. Then the tokens
+# and the next arrives. (`run_ranks` hands each rank the whole text here; a real one would start with its part. And we
+# check the output only. In the backward pass keys and values circulate once more, with their gradients.) But rank 0
+# skips two parts of three while rank 2 skips none: causal rings deal out the tokens in another order, an early piece
+# and a late one to each rank. (A rival, *Ulysses*, swaps tokens for heads before attention and swaps back after it,
+# Jacobs et al. 2023. And the experts of lesson 18 can live on different ranks: **expert parallel**. Then the tokens
 # travel, Lepikhin et al. 2020.)
 
 # %% [markdown]
@@ -722,9 +724,9 @@ width, halves = 512, []
 for _ in range(2):
     layers = [nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(3)]
     halves.append(nn.Sequential(*layers))
-network, x = nn.Sequential(*halves), torch.randn(2048, width)
-network(x).square().sum().backward()
-alone = torch.cat([weight.grad.flatten() for weight in network.parameters()])
+network, inputs = nn.Sequential(*halves), torch.randn(2048, width)
+network(inputs).square().sum().backward()
+by_one = torch.cat([weight.grad.flatten() for weight in network.parameters()])
 network.zero_grad()
 
 # %% [markdown]
@@ -733,9 +735,9 @@ network.zero_grad()
 # %% tags=["nbval-ignore-output"]
 measured, took = {}, {}
 for micro in (1, 4, 32):
-    tries = [run_ranks(pipelined, 2, halves, x, micro) for _ in range(5)]
+    tries = [run_ranks(pipelined, 2, halves, inputs, micro) for _ in range(5)]
     (first, _), (second, _) = tries[0]
-    prove_equal(torch.cat([first, second]) / alone.norm(), alone / alone.norm(),
+    prove_equal(torch.cat([first, second]) / by_one.norm(), by_one / by_one.norm(),
                 what=f"Gradients with {micro} micro-batches")
     times = torch.tensor([[times for _, times in each] for each in tries]).amin(dim=0)
     measured[micro], took[micro] = timetable(times.tolist(), micro)
@@ -769,9 +771,9 @@ figures.timetable(
 # %% [markdown]
 # ## 7 Which one when: traffic in seconds
 #
-# We have five ways, all with the right gradients. What is missing is a choice, and counting numbers is not enough: what
-# counts is the time they travel, next to the time that is computed. Two small numbers: 2 GB over a link of 50 GB per
-# second take 40 ms. If the computing takes 100 ms, they can hide behind it; if it takes 20, the wire is the limit.
+# We have five ways, each checked against one process. What is missing is a choice, and counting numbers is not enough:
+# what counts is the time they travel, next to the time that is computed. Two small numbers: sending 2 GB over a link of
+# 50 GB per second takes 40 ms. If the computing takes 100 ms, it can hide behind that; if 20, the wire is the limit.
 #
 # Assumptions, from data sheets; put in your own. An H100 with 40% of its $989 \cdot 10^{12}$ operations per second
 # (lesson 35's measurement is 38%); 2 bytes per number; links in one direction: NVLink inside a machine 450 GB/s,
@@ -813,8 +815,9 @@ for name, tokens in crossings.items():
           f"3.2 million are {3.2e6 / tokens:.0f} times that")
 
 # %% [markdown]
-# What is below the computing time can hide behind it, if it may overlap. Data parallel and sharding may. Tensor
-# parallel may not: the next product needs the sum. So its time *adds*, and only NVLink makes that small. (Context
+# What is below the computing time can hide behind it, if it may overlap. Data parallel and sharding may (gradients only
+# behind the backward pass, two thirds of it). Tensor parallel may not: the next product needs the sum. So its time
+# *adds*: over NVLink a third of the computing, over InfiniBand nearly three times as much. (Context
 # parallel looks slow, but it is for long texts. In one text of 131,072 tokens the scores, $12\,n\,d\,L$ operations per
 # token, take five times as long as the weights; a kernel that skips what is masked does half of that, 4.3 seconds. So
 # the 4.1 seconds over InfiniBand can just be hidden.) Now change the number of tokens in a step:
@@ -915,7 +918,7 @@ plots.lines(
 #   ranks.
 # - Data parallel cuts the texts; sharding cuts what belongs to the weights as well; tensor parallel cuts the products,
 #   columns first; context parallel cuts the text and joins attention; a pipeline cuts the stack and waits
-#   $(p-1)/(m+p-1)$ of the time. All give the gradients of one process.
+#   $(p-1)/(m+p-1)$ of the time. All give the result of one process.
 # - Gradients travel once per step and overlap with the computing. Activations travel with each token, and everyone
 #   waits.
 # - Divide bytes by the link's speed, and compare with the computing: that tells you which one to use when.
