@@ -14,6 +14,7 @@ from torch import nn
 RUNS = Runs(__file__, "24_arrays")
 STEPS = 300, 1500
 LINEAR_RATE = 3e-2
+FASTER = 1e-2  # another rate for the readers that are told positions
 
 
 class Sorted(nn.Module):
@@ -31,6 +32,8 @@ def record(seed: int) -> None:
     """Record each reader and two linear layers, on pixels in their order and on sorted ones, for each length."""
     names = RUNS.lesson()
     made = {name: (partial(names["DigitReader"], place), 3e-3) for name, place in names["positions"].items()}
+    for name in ("Fourier features", "two coordinates"):
+        made[f"{name}, rate {FASTER:g}"] = made[name][0], FASTER
     made["a linear layer"] = partial(linear, nn.Flatten()), LINEAR_RATE
     made["a linear layer on sorted values"] = partial(linear, Sorted()), LINEAR_RATE
 

@@ -164,11 +164,17 @@ def baselines() -> dict[str, tuple[float, float]]:
     }
 
 
-def tuned(task: str, examples: list, seed: int) -> torch.nn.Module:
+def random_encoder() -> torch.nn.Module:
+    encoder = names()["encoder"]
+    return type(encoder)(encoder.config).to(names()["here"]).eval()
+
+
+def tuned(task: str, examples: list, seed: int, random_weights: bool = False) -> torch.nn.Module:
     lesson = names()
     settings = lesson["TASKS"][task]
     torch.manual_seed(seed)
-    head = lesson["Head"](lesson["deepcopy"](lesson["encoder"]), settings.outputs, settings.pooled)
+    encoder = random_encoder() if random_weights else lesson["deepcopy"](lesson["encoder"])
+    head = lesson["Head"](encoder, settings.outputs, settings.pooled)
     return lesson["fine_tune"](head, settings, examples, seed=seed)
 
 
@@ -212,9 +218,9 @@ def answer(head: torch.nn.Module, question: Any) -> str:
     return lesson["pieces"].decode(ids[0, first : last + 1].tolist())
 
 
-def task_score(task: str, seed: int) -> float:
+def task_score(task: str, seed: int, random_weights: bool = False) -> float:
     lesson = names()
-    head, mean = tuned(task, lesson["TASKS"][task].examples, seed), lesson["mean"]
+    head, mean = tuned(task, lesson["TASKS"][task].examples, seed, random_weights), lesson["mean"]
     if task == "tags":
         return lesson["f1"](*lesson["tag_counts"](head, [lesson["of_tags"](tagged) for tagged in lesson["tested"]]))
     if task == "spans":
@@ -232,7 +238,7 @@ def meanings_by_random_weights(seed: int) -> list[float]:
     """Fraction of words' meanings that section 1's rule gets right with an untrained encoder, for 1, 2, 4, 8 labels."""
     lesson = names()
     torch.manual_seed(seed)
-    encoder = type(lesson["encoder"])(lesson["encoder"].config).to(lesson["here"]).eval()
+    encoder = random_encoder()
     right: dict[int, list[float]] = {count: [] for count in (1, 2, 4, 8)}
     with patch.dict(lesson, untrained=encoder):
         for word, texts in lesson["senses"].items():
@@ -352,6 +358,7 @@ def record(seed: int) -> None:
     RUNS.record(lambda: meanings_by_random_weights(seed), "meanings, random weights", seed)
     for task in ("pairs", "tags", "spans", "choice"):
         RUNS.record(lambda task=task: task_score(task, seed), "tasks", task, seed)
+        RUNS.record(lambda task=task: task_score(task, seed, random_weights=True), "tasks, random weights", task, seed)
 
 
 if __name__ == "__main__":

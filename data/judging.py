@@ -19,6 +19,8 @@ THINKING = {
     "four states, 4 tokens": {"every": 2},
     "all states, 8 tokens": {"every": 1},
     "7 dots, 8 tokens": {"every": 8, "dots": 7},
+    "answer alone, 2 layers": {"every": 8, "layers": 2},
+    "7 dots, 2 layers": {"every": 8, "dots": 7, "layers": 2},
 }
 
 

@@ -30,12 +30,19 @@ def record(seed: int) -> None:
         model.initialize()
         return model
 
+    def linear_maps_only() -> Any:
+        model = names["load_base"]().requires_grad_(False)
+        for name in names["linear_names"](model):  # the weights that LoRA adds to
+            model.get_submodule(name).weight.requires_grad_(True)
+        return tuned(model)
+
     def replayed() -> Any:
         return tuned(names["load_base"](), examples + names["lines_of_base_text"]())
 
     ways: dict[str, Callable[[], Any]] = {
         "base": names["load_base"],
         "full": lambda: tuned(names["load_base"]()),
+        "full, linear maps only": linear_maps_only,
         "full, rate 0.0005": lambda: tuned(names["load_base"](), rate=5e-4),
         "no base": lambda: tuned(random_weights()),
         "no end": lambda: tuned(names["load_base"](), names["no_end"]),

@@ -137,11 +137,11 @@ for read, write in zip(reads, example.labels[1], strict=True):
 # each row's dot product with the decoder's vector is a letter's score, its **logit**. Softmax turns logits into
 # probabilities. This sharing is called **weight tying**.
 #
-# The two jobs want different sizes. Take $d = 4$ and a row such as (½, −½, ½, ½). At the output, a vector with entries
-# of size 1 times this row gives four terms of ±½, which partly cancel: the sum is about 1, and the softmax starts soft.
-# At the input, entries of ½ would be too quiet next to positions whose entries reach 1. Times $\sqrt 4 = 2$ they have
-# size 1. In general, rows start with variance $1/d$, and are multiplied by $\sqrt d$ at the input only. (The paper
-# gives no reason for its $\sqrt d$; this is a common explanation.)
+# The two jobs want different sizes. Take $d = 4$ and a row such as (½, −½, ½, ½). At the output, the dot product of
+# this row and a vector with entries of size 1 has four terms of ±½, which partly cancel: the sum is about 1, and the
+# softmax starts soft. At the input, entries of ½ would be too quiet next to positions whose entries reach 1. Multiplied
+# by $\sqrt 4 = 2$, they have size 1. In general, rows start with variance $1/d$, and are multiplied by $\sqrt d$ at the
+# input only. (The paper gives no reason for its $\sqrt d$; this is a common explanation.)
 
 
 # %% tags=["recorded"]
@@ -632,7 +632,7 @@ print(f"it writes {reverse(model, [long_word])[0]}")
 # Block 0 has no such pattern; these tables cannot say what it fetches. In block 1 about half of the weight is on the
 # partner. The rest goes mostly to its neighbors, and the word is right all the same. Our explanation: the encoder mixes
 # neighbors, so a memory vector can also tell what is next to its letter. That is a warning for every attention map: it
-# shows where vectors were fetched, not what was in them (lesson 14).
+# shows where vectors were fetched, not what was in them (lesson 43).
 
 # %% [markdown]
 # ## 6 Break it
@@ -710,9 +710,9 @@ plots.lines(
 )
 
 # %% [markdown]
-# No model can predict chance. This one *reads* it: what the decoder reads at position $t + 1$ is the letter that it is
-# to write at position $t$. So it learned to copy, not to reverse. When it writes by itself, there is nothing at
-# position $t + 1$ yet, and what comes out has nothing to do with the source. A loss that is *too good* is a symptom.
+# No model can predict random letters. This one *reads* it: what the decoder reads at position $t + 1$ is the letter
+# that it is to write at position $t$. So it learned to copy, not to reverse. When it writes by itself, there is nothing
+# at position $t + 1$ yet, and what comes out is one letter, again and again. A loss that is *too good* is a symptom.
 # The test of section 3.5 finds the mistake without any training:
 
 # %% tags=["nbval-ignore-output"]

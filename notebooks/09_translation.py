@@ -9,7 +9,7 @@
 # - compare the recipe of 2017 with a newer one, fairly;
 # - count the parameters and the training cost of the paper's models, and read its table of results critically.
 #
-# **You need** lessons 01 and 08. **It takes** about 60 minutes to read and try; all cells together run in about a
+# **You need** lessons 01 and 08. **It takes** about 65 minutes to read and try; all cells together run in about a
 # minute on a laptop. After section 3 is a good place for a break.
 
 # %% [markdown]
@@ -58,8 +58,8 @@ for name, folder in bundled.items():
 # thousands of words, few examples of each, and no single right answer. The model hardly changes; everything around it
 # does.
 #
-# The sentences come from free computer games, each in German and in English. We train on the short ones, which a model
-# learns fastest.
+# The sentences come from free computer games, each in German and in English. We train on the short ones, to save
+# time.
 
 # %% tags=["recorded"]
 everything = data.translation("games")  # split into train, validation and test
@@ -243,7 +243,7 @@ expect("Loss at the end", sum(losses[-10:]) / 10, 4.7, 6.3)
 
 # %% [markdown]
 # The start is a surprise: guessing blindly among 4,000 tokens costs $\log 4000 = 8.3$, and this is worse. Lesson 08
-# supposed why: a new model bets on the token that it has just read. `zero_output` makes the bet larger. With it, the
+# suggested why: a new model bets on the token that it has just read. `zero_output` makes the bet larger. With it, the
 # last matrix of each sub-layer starts at 0, so at first each block only passes its input on. What comes out of the
 # decoder is the vector of the token just read, and that token's own row of the embedding fits it best. Two fresh models
 # show both, with `zero_output` and without:
@@ -496,7 +496,7 @@ predicted("wrong-source", "rises by less than 1")
 # Blind guessing costs 8.3. After 80 steps most of the gain, about 2.6, comes with *any* German: it is English. Only
 # about 0.5 comes from the right one. When does the rest come in? `python data/half_trained.py 0 1 2` trained the same
 # model for 1,280 steps with three seeds and looked six times. What did the first one write? The numbers in the figure
-# are what its own German is worth, compared with another's.
+# say how much lower the loss is with its own German than with another's.
 
 # %%
 looked = json.loads((DATA / "half_trained.json").read_text())
@@ -505,7 +505,7 @@ print(f"{german[shown[2]]}\n    human: {english[shown[2]]}")
 for step, found in half_trained.items():
     print(f"{step:5} steps, BLEU {found['bleu']:4.1f}: {found['written'][2]}")
 worth = [run["1280"]["another's"] - run["1280"]["own"] for run in looked.values()]
-print("worth of the source at 1,280 steps, three seeds:",
+print("lower with its own German at 1,280 steps, three seeds:",
       *(f"{each:.1f}" for each in worth))
 figures.sources(half_trained)
 
@@ -732,11 +732,12 @@ predicted("recipe-2017", "the newer choices are ahead")
 
 # %% [markdown]
 # The worst run of the newer choices is more than eight points ahead of the best with the recipe of 2017. But look at
-# the rest: in two minutes, lesson 02's net with attention beats that recipe, and a convolutional net with attention
-# beats both Transformers.
+# the rest: in two minutes, lesson 02's net with attention, trained with Muon, beats that recipe, and a convolutional
+# net with attention, trained with Adam, beats both Transformers.
 #
 # Two warnings. What we measured is speed: the recipe of 2017 was made for 100,000 steps of 25,000 target tokens each,
-# and two minutes hold 837 smaller ones, at one rate. And all choices changed at once, so this does not say which one
+# and two minutes hold 837 smaller ones. It was run with one peak rate, the paper's; the rates and optimizers of the
+# others were chosen in short runs. And all choices changed at once, so this does not say which one
 # counts. (Lessons 06 and 07 take norm, rate and warm-up apart.)
 #
 # ## 7 What it costs, and what it bought
@@ -896,7 +897,8 @@ figures.costs(
 #
 # <details><summary>A. Yes: the model prefers it</summary>
 #
-# The model is not the reader. With wide beams BLEU often falls: the likeliest texts tend to be short and safe.
+# The model is not the reader. With wide beams BLEU often falls, since the likeliest texts tend to be too short (Koehn
+# and Knowles 2017).
 # </details>
 # <details><summary>B. It need not be</summary>
 #

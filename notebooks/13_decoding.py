@@ -222,6 +222,8 @@ print(f"right:\n{decode(write_cached(rabbit))}\n")
 print(f"without the offset:\n{decode(write_cached(rabbit, forget=True))}")
 
 # %% [markdown]
+# No error, no warning: only the text shows it, or a proof like the one above.
+#
 # ## 3 What the cache saves, and what it takes
 #
 # Is the cache worth its memory? Count multiplications and additions. Each weight in a matrix costs 2 operations per
@@ -438,9 +440,9 @@ plots.lines(
 # %% [markdown]
 # The dashed line is called a **roofline**: sloping where memory is the limit, level where arithmetic is. On the slope,
 # more texts should cost nothing. Measured, they do cost time, but with many texts, one step takes far less than
-# separate steps would. And arithmetic is not what one text waits for: two operations for each of 86 million weights
-# would take a few milliseconds. (If your line begins far below the dashed one, other programs were using the memory:
-# run the cell again.)
+# separate steps would. And arithmetic is not what one text waits for: at the rate measured above, two operations for
+# each of 86 million weights would take a few milliseconds at most. (If your line begins far below the dashed one, other
+# programs were using the memory: run the cell again.)
 #
 # Is it memory, then? Let one block's weights serve twelve times. The operations are the same; the weights are a
 # twelfth, 28 MB. A processor with a larger memory of its own needs to fetch them only once:
@@ -460,8 +462,9 @@ part = step["one block, twelve times"] / step["twelve blocks"]
 expect("Fraction of the time with one block's weights", part, 0.3, 1.1)
 
 # %% [markdown]
-# The fewer weights come from memory, the less the same arithmetic takes. (It is not a twelfth: our explanation is that
-# the processor's own memory takes its time as well. If your processor's is smaller than 28 MB, nothing changes.)
+# The arithmetic is the same, and in our run a third of the time is gone: that much, at least, was waiting for memory.
+# (Why not more? Our explanation: the processor's own memory takes its time as well. If your processor's is smaller than
+# 28 MB, nothing changes.)
 #
 # This makes a *server* fast, but not *your* text: one token still takes one reading of all weights. For a single text
 # there are two levers: make the weights smaller, or get more than one token out of each reading.
@@ -531,7 +534,7 @@ print(f"32 bits: {exact:.1f}; 8 bits: {per_row[0]:.1f} per row, {per_matrix[0]:.
 # %% jupyter={"source_hidden": true}
 figures.fewer_bits(
     widths, {"one scale per matrix": per_matrix, "one scale per row": per_row}, exact,
-    title="On these 100 tokens, eight bits cost nothing and four little",
+    title="One scale per row: eight bits cost nothing, four little",
 )
 
 # %% [markdown]
@@ -899,8 +902,8 @@ show_source(generation.accept, last=7)
 # - Under a causal mask the past's keys and values never change. Keep them:
 #   $2 \cdot L \cdot h_\text{kv} \cdot d_k \cdot n$ numbers per text.
 # - In a batch, pad on the left, with a mask, and count positions by real tokens.
-# - One token waits for memory: all weights are read for only $2N$ operations. A batch shares that reading, but each of
-#   its texts has a cache of its own to read.
+# - In a large model, one token waits for memory: all weights are read for only $2N$ operations. A batch shares that
+#   reading, but each of its texts has a cache of its own to read.
 # - Fewer bits are fewer bytes: 8 bits per weight cost next to nothing, with one scale per row. Speed needs a kernel.
 # - A draft guesses, the model checks all guesses in one call. Keep a guess with $\min(1, p/q)$, else draw from
 #   $\max(0, p - q)$: the text is distributed as before, and $\alpha = \sum \min(p, q)$ decides how fast it comes.

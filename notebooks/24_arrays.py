@@ -194,7 +194,7 @@ def milliseconds(model, n):
 
 
 # %% [markdown]
-# The least of three runs, for three lengths:
+# The fastest of three runs, for three lengths:
 
 # %% tags=["nbval-ignore-output"]
 built = [build() for build in architectures.values()]
@@ -253,14 +253,14 @@ plots.heatmap(
 # %% [markdown]
 # Two columns are equal: sin 3 and sin 4. With both ends on the grid, eight points have seven steps, and the limit is
 # $7/2$, not $8/2$: the paper's rule goes a little too far. With its 64 frequencies on 224 points no two columns
-# are equal.
+# are equal. (And only $p$ tells the first place from the last: there all waves of whole frequencies agree.)
 
 # %% [markdown]
 # ### 4.2 Three readers, and a rival
 #
 # Now train on digits, $8 \times 8$ pixels: an array of 64 rows, the ink and 18 numbers that say where. Three readers:
-# with Fourier features, with the two coordinates alone, and without any position. And a rival that is told
-# where each pixel is: one linear layer on the 64 pixels in their order, at ten times the learning rate.
+# with Fourier features, with the two coordinates alone, and without any position. And a rival that has a weight
+# for each place: one linear layer on the 64 pixels in their order, at ten times the learning rate.
 # (Guessing gets 10%.)
 
 # %% jupyter={"source_hidden": true}
@@ -350,12 +350,12 @@ for name, percent in accuracy.items():
 expect("The linear layer's accuracy (%)", accuracy["a linear layer"], 85, 93)
 
 # %% jupyter={"source_hidden": true}
-predicted("perceiver-digits", "the linear layer", "It is told where each pixel is.")
+predicted("perceiver-digits", "the linear layer", "It has a weight for each pixel.")
 
 # %% [markdown]
-# That was one seed and a short training. `data/arrays.py` has trained each with three seeds, and for longer. It also
-# has a rival for the reader without positions, which sees a bag of gray values: a linear layer on the 64 values,
-# sorted.
+# That was one seed, a short training and one rate. `data/arrays.py` has trained each with three seeds, and for longer,
+# and those that are told places at a higher rate as well. It also has a rival for the reader without positions, which
+# sees a bag of gray values: a linear layer on the 64 values, sorted.
 
 # %%
 from txlib.paths import DATA
@@ -367,11 +367,12 @@ for name, runs in recorded.items():
         print(f"{steps:>8} batches:", " ".join(f"{each:.1f}%" for each in seeds.values()))
 
 # %% [markdown]
-# After 300 batches the linear layer, with 650 parameters, is ahead in each start: being told beats having to learn.
-# That is the price of generality. After 1,500 the two are level, and the Perceiver can read what no linear layer can:
-# any number of rows, of any kind.
+# After 300 batches the linear layer, with 650 parameters, is ahead in each start, at either rate. Our explanation: it
+# has a weight for each place from the start, while the Perceiver is told the places in its rows and has to learn what
+# to do with them. That is the price of generality. After 1,500 the two are level, and the Perceiver can read what no
+# linear layer can: any number of rows, of any kind.
 #
-# Two coordinates say *where*, in principle, and 1,500 batches of them do about what 300 with Fourier features did. Our
+# Two coordinates say *where*, in principle, but stay behind Fourier features at both rates and lengths. Our
 # explanation: to find a stroke in two coordinates, the network has to build something like waves itself; Fourier
 # features hand it places ready to compare. Without positions the reader gets about a quarter of the digits at best, a
 # little more than the linear layer on sorted values.
@@ -674,7 +675,7 @@ for name, answer in answers.items():
 
 # %% [markdown]
 # The network's error is a quarter lower than the mean picture's: what was seen says something about the rest. Copying a
-# neighbor is far worse: strokes are narrow. And the linear guess is clearly better than the network. Our
+# neighbor is far worse (strokes are narrow, we think). And the linear guess is clearly better than the network. Our
 # explanation, as for the digits' labels: 700 training steps do not make up for what the rival is given, here every pair
 # of pixels. But the
 # linear guess answers for these 64 places and no others.
@@ -819,12 +820,12 @@ with torch.no_grad():
 #
 # - **Multi-modal models.** A picture is hundreds of rows for a language model. Flamingo's *resampler* (Alayrac et al.
 #   2022) turns any number of them into 64 with a Perceiver; BLIP-2's *Q-Former* (Li et al. 2023) has 32 learned
-#   queries for the same purpose. Foundation models that read text, pictures and sound put everything into one array,
+#   queries for the same purpose. Many models that read text, pictures and sound put everything into one array,
 #   as you did in section 5.
 # - **Detection.** DETR (Carion et al. 2020) asks 100 learned *object queries* which objects are in a picture. They are
 #   output queries, and their answer is a set.
 #
-# And why are not all models Perceivers? Whatever the latents have not picked up is lost. (Lesson 32 has other
+# And why are not all models Perceivers? Whatever the latents have not picked up is lost. (Lessons 32 and 33 have other
 # memories of fixed size.) A model that writes text token by token wants to look up *every* earlier token. Where the
 # answer is short and the input long, latents are a bargain.
 
@@ -884,7 +885,7 @@ with torch.no_grad():
 #
 # - A Perceiver moves to $m$ latents early and stays there: $nm + Lm^2$. It is a network for sets; what the rows say
 #   about their places and kinds makes pictures, texts, or both of them.
-# - Generality costs: after a short training a linear layer that is told where each pixel is was better, and on short
+# - Generality costs: after a short training a linear layer with a weight for each pixel was better, and on short
 #   sentences a linear layer on counts of bytes.
 # - Perceiver IO asks: an output query for each number that is wanted.
 #

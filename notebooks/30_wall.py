@@ -272,8 +272,8 @@ for n in (256, 1024, 4096, 16_384, 50_000):
 # Projections and feed-forward network are $O(n d^2)$, scores and mixing $O(n^2 d)$. Which is larger? $O$ says: the
 # second, in the end. The constants say where. Scores and mixing, $4n^2d$, overtake
 #
-# - the projections, $8nd^2$, at $n = 2d$ (lesson 04);
-# - the feed-forward network, $16nd^2$, at $n = 4d$ (lesson 06);
+# - the projections, $8nd^2$, at $n = 2d$;
+# - the feed-forward network, $16nd^2$, at $n = 4d$ (together with the projections at $n = 2d$: lesson 06);
 # - everything else together, $24nd^2$, at $n = 6d$.
 #
 # So they take this fraction of a block:
@@ -313,7 +313,7 @@ predict(
 )
 
 # %% [markdown]
-# Processor time, the least disturbed of five runs:
+# Processor time, the fastest of five runs:
 
 
 # %%
@@ -419,7 +419,7 @@ print(f"on the meta device         : {largest(head.mix, *meta) / 1e9:.1f} GB")
 # %% [markdown]
 # And it is not one such square. The softmax makes a second one. GPT-2 small has 12 heads in each of 12 blocks. When it
 # is *trained*, the backward pass needs the attention weights of all blocks again. `activation_memory` adds up what a
-# training keeps, without running it (lesson 10). One text of $n$ tokens, once with all scores written out, once with
+# training keeps, without running it (lesson 35). One text of $n$ tokens, once with all scores written out, once with
 # torch's fused kernel. How much will four times the length cost, in each column?
 
 # %%
@@ -799,8 +799,8 @@ predicted("wall-rare", "less than a quarter", "To have half of them in view take
 # We chose rare words, so most of them *must* be far apart. That is what the second line is for: in the same words,
 # shuffled, what comes back is wherever chance puts it. Near by, the play is far ahead: the last 128 tokens hold an
 # eighth of the last mentions instead of one in a hundred. From 4,096 tokens on, most of the rise is chance. So a word
-# that comes back is often near, but it can be anywhere. Keep that in mind
-# when you look for a cheaper pattern than the square: **a lot from nearby, a little from everywhere.**
+# that comes back is near more often than chance would have it, but mostly it is far away, and can be anywhere. Keep
+# that in mind when you look for a cheaper pattern than the square: **a lot from nearby, a little from everywhere.**
 
 # %% [markdown]
 # ## 7 The map, and the library
@@ -865,7 +865,7 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
       f" our restricted layer {operations(restricted, x, r):,}")
 
 # %% [markdown]
-# None saved. Dense attention computes every pair, and then throws most of them away. **A mask says what may be seen,
+# It saves none. Dense attention computes every pair, and then throws most of them away. **A mask says what may be seen,
 # not what is computed.** How to turn the one into the other, so that a mask costs hardly more than what it allows, is
 # the heart of lesson 31.
 

@@ -149,7 +149,8 @@ for head, offset in ((0, 1), (2, -1)):
     print(f"layer 1, head {head + 1}: weight {near:.2f} on the token at {offset:+d}")
 
 # %% [markdown]
-# It is the simplest head there is. Each token looks at the next one, and head 3 at the previous one. A shifted diagonal
+# It is the simplest head there is. Nearly every token looks at the next one, and in head 3 at the previous one. (The
+# first row is empty: that token looks at one outside the picture.) A shifted diagonal
 # matrix has a 1 in each row, in another column each time: all its singular values are 1, and no direction can be
 # spared. *Rank does not measure how complicated a pattern is.* It measures how many different things the queries want.
 # Lesson 31's windows catch exactly these heads.
@@ -173,8 +174,8 @@ figures.ranks_by_length(lengths, torch.stack(by_length))
 
 # %% [markdown]
 # From 32 to 256 tokens, eight times as many, the first layer needs about seven times as many directions, the deeper
-# layers about five times. A rank that grows like $n$ to the power 0.8 or 0.9 makes attention cheaper than quadratic,
-# and not linear.
+# layers about five times: like $n$ to a power between 0.7 and 0.95. Such a rank makes attention cheaper than quadratic,
+# but not linear. (The theorems bound another error, that of the products with the values; section 2.3 turns to it.)
 #
 # ### 2.3 What a small k loses
 #
@@ -190,7 +191,7 @@ def error(estimate, exact):  # (text, head, n, d) twice: (head,)
 
 # %% [markdown]
 # Its error is not a lower bound: a matrix that knows $v$ as well can do better. Since $v$ has 32 columns, one of rank
-# 32 gives exactly these outputs. For values that aren't known beforehand, the nearest matrix is the best choice. On two
+# 32 gives exactly these outputs. For values about which nothing is known, the nearest matrix is the best choice. On two
 # of the texts:
 
 
@@ -215,7 +216,7 @@ figures.errors_of_heads(lost, title="Eight directions are enough for most heads,
 # the four heads more than half wrong.
 #
 # So Linformer's premise is true for most heads of this encoder, and false for most of its first layer. And there is a
-# catch: these $k$ directions come from a decomposition of $P$, which first has to be computed.
+# catch: these $k$ directions come from a decomposition of $P$, which has to be computed first.
 #
 # ## 3 Linformer
 #
@@ -274,8 +275,14 @@ def masked_linformer(q, k, v, E, F):
     return scores.softmax(dim=-1) @ (F @ v)  # (…, n, d)
 
 
+# %% jupyter={"source_hidden": true}
+predict(
+    "rank-causal", "Only the last token changes. With a mask after the scores and any E, how many of 255 earlier outputs move?",
+    "none", "those of the last mixture", "all of them",
+)
+
 # %% [markdown]
-# How many outputs before the last token move when only that token changes?
+# Change the last token, and count the earlier outputs that move:
 
 # %%
 q, k, v = one
@@ -287,12 +294,14 @@ for name, compute, E in (("no mask, means", linformer, means(32)),
     change = compute(q, other_k, other_v, E, E) - compute(q, k, v, E, E)
     moved = change.abs().amax(dim=-1)[0, 0] > 1e-6  # (query,)
     print(f"{name:14}: {moved[:-1].sum()} of {n - 1} earlier outputs have moved")
+predicted("rank-causal", "all of them", "Each mixture holds some of the last token.")
 
 # %% [markdown]
 # A mixture is one number per feature; the future in it can't be taken out again by a mask. Means of eight neighbors
 # leak to the seven others only: a mixture of *a few neighbors* could wait until all of them are past. That is what
-# section 6 does. The same trap, smaller: **padding**. If its keys are not set to zero *before* $E$ mixes them, they are
-# in every mixture. And $E$ has $n$ columns: a model made for 512 tokens can't read the 513th.
+# section 6 does. **Padding** is the same trap on a smaller scale: unless its keys and values are set to zero *before*
+# $E$ and $F$ mix them, they are in every mixture. And $E$ has $n$ columns: a model made for 512 tokens can't read the
+# 513th.
 #
 # ### 3.3 Landmarks instead of learned mixtures
 #
@@ -311,10 +320,10 @@ for name, compute, E in (("no mask, means", linformer, means(32)),
 # %%
 def inverse(A, rounds=6):  # (…, m, m): Xiong et al., eq. 11, of third order
     rows, columns = A.abs().sum(-1).amax(-1), A.abs().sum(-2).amax(-1)
-    Z, one = A.mT / (rows * columns)[..., None, None], torch.eye(A.shape[-1])
+    Z, eye = A.mT / (rows * columns)[..., None, None], torch.eye(A.shape[-1])
     for _ in range(rounds):
         AZ = A @ Z
-        Z = 0.25 * Z @ (13 * one - AZ @ (15 * one - AZ @ (7 * one - AZ)))
+        Z = 0.25 * Z @ (13 * eye - AZ @ (15 * eye - AZ @ (7 * eye - AZ)))
     return Z
 
 
@@ -406,8 +415,8 @@ for name, outs in (("elu + 1", [linear_attention(*qkv) for qkv in recorded]),
 
 # %% [markdown]
 # It is *not* an approximation of softmax attention: it is about as wrong as the plain mean. $e^x$ turns a gap of 5
-# between scores into a factor of 150. With $\text{elu} + 1$ a single key hardly ever takes nearly everything. A model
-# can learn to live with this, but it has to learn it.
+# between scores into a factor of 150; a product of sums of $\text{elu} + 1$ is far flatter, and no key can take nearly
+# everything here. A model can learn to live with this, but it has to learn it.
 #
 # ### 4.2 Causal: keep two sums
 #
@@ -469,7 +478,7 @@ for q_t, k_t, v_t, alpha_t in zip(q, k, v, alpha, strict=True):
     S = alpha_t * S + k_t[:, None] * v_t
     out.append(q_t @ S)
 both = (fading(alpha) * (q @ k.T)) @ v, torch.stack(out)
-prove_equal(*(x / 10 for x in both), what="Mask and recurrence")
+prove_equal(*both, tolerance=1e-4, what="Mask and recurrence")
 
 # %% [markdown]
 # Lesson 33 goes on from here.
@@ -558,8 +567,8 @@ for layer, (q, k, v) in enumerate(recorded, start=1):
     print(f"layer {layer}: scores ±{score.std():.1f}, least error {wrong.min():.2f}")
 
 # %% [markdown]
-# For a finished model that is hopeless: even its best head is nine tenths wrong. A Performer has to be trained as one,
-# and then it can keep its queries and keys short.
+# For a finished model that is hopeless: with this draw even its best head is nine tenths wrong. A Performer has to be
+# trained as one (section 7.2), so that it can learn to keep its queries and keys short.
 
 # %% [markdown]
 # ## 6 Compression: fewer keys, later
@@ -599,10 +608,6 @@ def memory_compressed(q, k, v, weight, first_seen=f - 1):
     return torch.where(allowed.any(dim=-1, keepdim=True), out, v[..., :1, :])
 
 
-# %% [markdown]
-# Another future, for each of 24 queries:
-
-# %%
 for name, first_seen in {"begun": 0, "ended": f - 1}.items():
     moved = 0
     for i in range(24):
@@ -671,7 +676,7 @@ figures.errors_of_heads(errors, title="Landmarks, not fitted at all, beat both f
 # %% [markdown]
 # Of the two fits, compression is ahead in layers 2 to 4, by far in layers 3 and 4. But there the landmarks are nearer
 # than both, for every head but one. In layer 1 three of the four heads are lost to all, as section 2 led us to expect;
-# in the others all three are far from what rank 32 could do for each text. Our explanation: *which* positions matter
+# in all other heads all three are far from the nearest matrix of rank 32. Our explanation: *which* positions matter
 # changes from text to text. $E$ is the same for all; a convolution weighs what the keys *say*; landmarks are made of
 # the text itself. For a model trained without it, none of the three is a drop-in replacement.
 #
@@ -739,7 +744,7 @@ def competing(q, k, v):  # features that compete: φ = softmax
 # The rivals, by name:
 
 
-# %% tags=["recorded"]
+# %% tags=["recorded"] jupyter={"source_hidden": true}
 NAMES = ("dense", "linear, elu + 1", "linear, softmax", "Performer, 64 features",
          "Linformer, n/4 keys", "compressed, 4 to 1")
 
@@ -805,7 +810,7 @@ for batches, title in titles.items():
 predicted("rank-feast", "yes, but it learns more slowly", "About 11% after 250 batches, 98 to 99% after 1,000.")
 
 # %% [markdown]
-# Guessing any room is right in 2% of the cases, one of the rooms of eight guests in about 12%. Dense attention looks
+# Guessing any room is right in 2% of the cases, one of the rooms of eight guests in about 14%. Dense attention looks
 # each guest up, however many there are. Linear attention with $\text{elu} + 1$ seemed to have too small a state, and
 # was only slow: *a loss that still falls says nothing of capacity*. Features that *compete* (a softmax over the 32 of
 # them) make a state of the same size that learns faster. Our explanation: if most features of a key are nearly 0, two
@@ -813,8 +818,8 @@ predicted("rank-feast", "yes, but it learns more slowly", "About 11% after 250 b
 # is trained as one, with twice as many features; but one of its three draws finds only 77% of 64 guests.
 #
 # Linformer and compression end at a quarter, with 8 guests and with 64: what you get if you find the right mixture of
-# four, and then guess which of its rooms is meant. Names are at random positions, so a fixed recipe over *positions*
-# doesn't know what to keep apart. This task is hard for them by design.
+# four, and then guess which of its rooms is meant. Our explanation: names are at random positions, and a fixed recipe
+# over *positions* can't know what to keep apart. This task is hard for them by design.
 #
 # So does a state of fixed size cost nothing? Two heads keep $2 \times 32^2$ numbers here. Divide the same width among
 # more heads, and fewer are left: $4 \times 16^2$, $8 \times 8^2$, $16 \times 4^2$. With 64 guests, and 4,000 batches,
@@ -957,8 +962,8 @@ show_source(library.LinearAttention.features)
 #   doesn't fit into the state is gone.
 # - Random features are right on average, with an error of $1/\sqrt m$ that explodes with the size of the scores.
 # - A convolution over keys must end before it is seen. It divides the cost by its stride.
-# - No shortcut is good everywhere: what works in one layer fails in the next. A state that is large enough finds every
-#   guest, if it is given time to learn; a smaller one loses most, and a cache none.
+# - No shortcut is good everywhere: what works in one layer fails in the next. A state that is large enough finds nearly
+#   every guest, given time to learn; the smaller it is, the more it loses. A cache loses none.
 #
 # **Read** Wang et al. 2020, *Linformer*, [arXiv:2006.04768](https://arxiv.org/abs/2006.04768), sections 3 and 4. Xiong
 # et al. 2021, *Nyströmformer*, [arXiv:2102.03902](https://arxiv.org/abs/2102.03902). Katharopoulos et al. 2020,

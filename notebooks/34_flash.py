@@ -9,8 +9,8 @@
 # - write a Triton kernel, run it without a GPU, and say what a production kernel adds;
 # - say precisely what FlashAttention 1, 2 and 3 each changed.
 #
-# **You need** lessons 03, 10 and 13. **It takes** about 65 minutes to read and try; all cells together run in about a
-# minute on a laptop.
+# **You need** lessons 03, 10 and 13; 30 helps. **It takes** about 65 minutes to read and try; all cells together run in
+# about a minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: a matrix made to be thrown away
@@ -390,7 +390,7 @@ for name, numbers in most.items():
 # Twice the length makes the definition's largest tensor four times as large, the tiles' twice: nothing that the tiles
 # make is larger than the output itself.
 #
-# And journeys? Count the numbers that travel between slow and fast memory. The definition writes the scores, reads
+# And the journeys? Count the numbers that travel between slow and fast memory. The definition writes the scores, reads
 # them, writes the weights, reads them: $4n^2 + 4nd$. The tiles read $q$ once, write the output once, and read all of
 # $k$ and $v$ once *per tile of queries*: $2nd + 2nd \cdot n / B$ with $B$ queries in a tile. At $n = 4096$ and $d = 64$
 # the definition moves 68 million numbers. Tiles of 16 move 135 million, twice as many; tiles of 64 move 34, tiles
@@ -513,7 +513,8 @@ print(f"kept {kept(causal_flash, *learned) / 1e6:.1f} MB")
 # ## 6 Break it: forget to rescale
 #
 # The most natural mistake is to leave out `rescale`. How bad is it? That depends on something that should not matter at
-# all: the *order of the keys*. Sort them by the score that one query gives them, both ways, and shuffle them.
+# all: the *order of the keys*. Sort them by the score that one query gives them (a query three times as long as the
+# others, so that few keys count), both ways, and shuffle them.
 
 
 # %%
@@ -555,8 +556,8 @@ predicted("flash-order", "best key last")
 # %% [markdown]
 # ## 7 A kernel of your own
 #
-# Our tiles save memory, but they are Python: each small product is a separate call, and its result goes out to memory
-# and comes back. To keep a tile *in* fast memory, the whole walk has to be one program for the GPU, a **kernel**.
+# Our tiles save memory, but they are Python: each small product is a separate call, and its result travels to memory
+# and back. To keep a tile *in* fast memory, the whole walk has to be one program for the GPU, a **kernel**.
 # Triton (Tillet et al. 2019) lets you write kernels in a subset of Python: you write what **one program does with one
 # tile** of queries, and as many programs as there are such tiles run side by side.
 #
@@ -644,8 +645,8 @@ for ROWS in (16, 32, 64):
 # ### 7.3 The same text, in Triton
 #
 # Put `@triton.jit` on top of the same text, and Triton compiles it for a GPU. Without a GPU its *interpreter* runs the
-# programs one after another in numpy, slowly. (Triton comes with torch on a Linux machine with a
-# GPU; elsewhere on Linux, `pip install triton`. Nothing that follows needs it.)
+# programs one after another in numpy, slowly. (Triton comes with torch on a Linux machine with a GPU; elsewhere on
+# Linux, `pip install triton`. Nothing that follows needs it.)
 
 # %% tags=["nbval-ignore-output"]
 if find_spec("triton") is None:
@@ -667,7 +668,7 @@ else:
 #
 # ### 7.4 What production adds
 #
-# The library's forward kernel is the same walk. Read its loop, and find your lines in it:
+# The library's forward kernel takes the same walk. Read its loop, and find your lines in it:
 
 # %% jupyter={"source_hidden": true}
 from textwrap import dedent
@@ -844,7 +845,7 @@ for mask, speeds in gpu["TFLOP/s"].items():
 # </details>
 # <details><summary>C. With more processors on the same memory</summary>
 #
-# They would wait together.
+# They would all wait for it.
 # </details>
 #
 # **2. So far $m = 2$ and $l = 3$. The next number is 2. What are $m$ and $l$ now?**

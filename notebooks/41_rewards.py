@@ -17,8 +17,8 @@
 #
 # A language model learns to continue texts as people wrote them. If half of these texts are wrong, a perfect imitator
 # is wrong half of the time, and more such texts don't help. But sometimes an answer that is hard to write is easy to
-# *check*: a sum, a proof, a program with tests, a rhyme. This lesson replaces examples to imitate by a **reward**: the
-# model writes an answer itself, and a number says how good it was.
+# *check*: a sum, a proof, a program with tests, a rhyme. This lesson replaces examples to imitate with a **reward**:
+# the model writes an answer itself, and a number says how good it was.
 #
 # Our case is as small as possible: sums of two numbers below 50. A decoder with one layer learns from a sloppy teacher
 # that is wrong about half of the time.
@@ -41,8 +41,9 @@ from txlib.paths import DATA
 torch.set_num_threads(1)  # for models this small, more threads only wait
 
 # %% [markdown]
-# The tokens are ten digits, 10 for +, 11 for =, and 12, which ends an answer. An answer begins with the ones, as you
-# add on paper: `27+15=` is followed by `2`, `4`, end. Of all 2,500 pairs of numbers, 500 are kept for the test.
+# The tokens are ten digits, 10 for +, 11 for =, and 12, which ends an answer. An answer begins with the ones digit, as
+# when you add on paper: `27+15=` is followed by `2`, `4`, end. Of all 2,500 pairs of numbers, 500 are kept for the
+# test.
 
 # %% tags=["recorded"]
 END = 12
@@ -316,10 +317,9 @@ expect("drawn answers right", drawn_score, 0.35, 0.75)
 # %% [markdown]
 # The fraction of right drawn answers has more than doubled, on prompts that it never practiced. (Four in five of the
 # pairs are for practice, so many a test sum was practiced in the other order. That holds for the rivals as well.) Is
-# that a lot? Two
-# controls tell. The first imitates the sloppy teacher for 300 more steps. The second needs no new idea: draw answers
-# from the imitator, keep the right ones, and imitate those (**rejection sampling**; STaR, Zelikman et al. 2022). It may
-# check as many answers as `learn` does.
+# that a lot? Two controls tell. The first imitates the sloppy teacher for 300 more steps. The second needs no new idea:
+# draw answers from the imitator, keep the right ones, and imitate those (**rejection sampling**; STaR, Zelikman et al.
+# 2022). It may check as many answers as `learn` does.
 
 # %% tags=["recorded"]
 def keep_right(model, prompts_drawn=4800, group=8):
@@ -358,7 +358,8 @@ def show(*names):
 show("imitation", "more imitation", "REINFORCE", "imitate own right answers")
 
 # %% [markdown]
-# More imitation makes the greedy answers better, since slips average out, and brings drawn ones only to about 25%.
+# More imitation makes the greedy answers better (the slips average out: our explanation), and brings drawn ones only
+# to about 25%.
 # However long it imitates, the slips keep drawn answers below about 53%. REINFORCE brings drawn answers to 48% and
 # more. But the simplest method wins: keeping the right answers and imitating them reaches 74 to 98%. In fact REINFORCE
 # with rewards 1 and 0 *is* imitation of the model's own right answers, since wrong ones have weight 0. The difference:
@@ -599,11 +600,11 @@ for beta, runs in hacked.items():
         print(f"    {what:7}{last}")
 
 # %% [markdown]
-# Without a penalty seven of eight runs end as hackers. A weight of 0.03 prevents that in all eight, though two of them
-# are still paid for some wrong answers; with 0.1 none is at the end. (The eighth run learns nothing with either: 6 and
-# 8% are right.) The last block also has no penalty, and changes one thing only: the mean over
-# each answer's tokens of section 4.3, which spares long wrong answers. Six of eight are hacked, so here this mean is
-# not to blame.
+# Without a penalty seven of eight runs end as hackers. With a weight of 0.03 none does, though two of them are still
+# paid for 8 and for 27 wrong answers in a hundred (all others for two at most); with 0.1 none is at the end. (The
+# eighth run learns nothing with either: 6 and 8% are right.) The last block also has no penalty, and changes one thing
+# only: the mean over each answer's tokens of section 4.3, which spares long wrong answers. Six of eight are hacked, so
+# here this mean is not to blame.
 #
 # A penalty doesn't repair a reward. It limits how far a model goes to collect it. The repair is a better checker.
 
@@ -742,7 +743,7 @@ prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 # </details>
 # <details><summary>B. Nothing</summary>
 #
-# Right. That is why prompts which are far too hard, or far too easy, waste draws.
+# Right. So prompts that are far too hard, or far too easy, waste draws.
 # </details>
 # <details><summary>C. It depends on the division by the spread</summary>
 #
@@ -801,8 +802,8 @@ prove_equal(-F.logsigmoid(0.5 * m).mean(), total / count, what="DPO")
 # - Imitation copies mistakes. A checker lets a model learn from its own answers.
 # - REINFORCE: $r\, \nabla \log p$ of what was drawn is, on average, the gradient of the expected reward. A baseline
 #   removes noise, and a group of answers gives one per prompt.
-# - GRPO adds a division by the spread, ratios with a clip for several updates, and a penalty. Each has a case in which
-#   it matters, and cases in which it doesn't.
+# - GRPO adds a division by the spread, ratios with a clip for several updates, and a penalty. The clip and the penalty
+#   each have a case here in which they matter, and cases in which they don't; the spread made no difference.
 # - Rejection sampling, which imitates the model's own right answers, is the baseline that every such method has to
 #   beat.
 # - A model optimizes the reward that you wrote, not the one that you meant. Watch something else as well.

@@ -10,7 +10,7 @@
 # - show what intermediate steps do for a small model, with the two controls that such a claim needs;
 # - find out whether a test was in the training text.
 #
-# **You need** lessons 10, 11 and 12 (section 3); 41 uses the same model. **It takes** about 55 minutes to read and try;
+# **You need** lessons 10, 11 and 12 (section 3); 41 uses the same model. **It takes** about 60 minutes to read and try;
 # all cells together run in about a minute on a laptop.
 
 # %% [markdown]
@@ -43,8 +43,8 @@ from txlib.paths import DATA
 torch.set_num_threads(1)  # for tensors this small, more threads only wait
 
 # %% [markdown]
-# Ours adds two numbers below 50. A text is six tokens of prompt, `2 4 + 3 8 =`, and three of answer, the ones first:
-# `2 6 end` is 62. Of the 2,500 pairs, 500 are the test; the others are for training.
+# Ours adds two numbers below 50. A text is six tokens of prompt, `2 4 + 3 8 =`, and three of answer, the ones digit
+# first: `2 6 end` is 62. Of the 2,500 pairs, 500 are the test; the others are for training.
 
 # %% tags=["recorded"]
 END = 12
@@ -65,7 +65,7 @@ def spelled(numbers):  # the ones first: (size, 3)
 
 
 # %% [markdown]
-# Its teacher is sloppy: in half of the demonstrations a slip of up to 9 is added to the answer.
+# Its teacher is sloppy: in half of the demonstrations a slip of up to 9, up or down, is added to the answer.
 
 # %% tags=["recorded"]
 def sums(size):
@@ -78,11 +78,11 @@ def demonstrations(size):
     return prompts, spelled((totals + slips).clamp(0, 99))
 
 
-def new_model(vocab=13, d=64, heads=4):
+def new_model(vocab=13, d=64, heads=4, layers=1):
     block = BlockConfig.of_sizes(
         d, heads, 4 * d, norm="rms", activation="swiglu", bias=False,
         position="rotary_half")
-    return GPT(GPTConfig(vocab, block, layers=1, max_length=32))
+    return GPT(GPTConfig(vocab, block, layers, max_length=32))
 
 
 # %% [markdown]
@@ -243,7 +243,7 @@ for n, p in ((100, 0.7), (20, 0.7), (20, 0.95), (10, 0.95)):
 #
 # For 70% and 73% the numerator is $3.842 \cdot 0.4071 = 1.564$, and $1.564 / 0.03^2$ is about 1,738. But that
 # is where the *true* difference just clears the bar, so half of all tests fall short. To succeed in 80% of tests,
-# replace 1.96 by $1.96 + 0.84$:
+# replace 1.96 by $1.96 + 0.84$ (a standard normal number is below 0.84 in 80% of cases):
 
 # %%
 def tasks_needed(p, q, z):
@@ -447,7 +447,8 @@ plots.lines(
         f"{rule}: {x[0]:.0%}, {x[-1]:.0%}" for rule, x in (curves | baseline).items()))
 
 # %% [markdown]
-# Three seeds, recorded by `data/judging.py`: one greedy answer, then each rule with 64 answers:
+# The perfect checker's curve is pass@k of section 3: it is right whenever a right answer is there. Three seeds,
+# recorded by `data/judging.py`: one greedy answer, then each rule with 64 answers:
 
 # %%
 recorded = json.loads((DATA / "judging.json").read_text())
@@ -564,9 +565,9 @@ def lamps(size, every, dots=0):
 # as many steps.
 
 # %% tags=["recorded"]
-def thinker(every, seed=0, dots=0, steps=200):
+def thinker(every, seed=0, dots=0, steps=200, layers=1):
     torch.manual_seed(seed)
-    small = new_model(vocab=4, d=32, heads=1)
+    small = new_model(vocab=4, d=32, heads=1, layers=layers)
     return imitate(small, steps, batch=partial(lamps, every=every, dots=dots))
 
 
@@ -579,7 +580,7 @@ def right_at_last(small, every, dots=0):
 
 # %% jupyter={"source_hidden": true}
 predict(
-    "dots", "Seven dots before the answer instead of seven states: as much to compute with, but nothing noted. It is right …",
+    "dots", "Seven dots before the answer instead of seven states: as many tokens, but nothing noted. It is right …",
     "as often as with the states", "halfway between", "about as often as without any")
 
 # %% [markdown]
@@ -605,13 +606,18 @@ predicted("dots", "about as often as without any")
 # %% [markdown]
 # With every state written, nearly all answers are right. With every second or fourth, each step still needs two or four
 # moves at once, and that does no better than the answer alone. Dots are the control: as many tokens before the answer,
-# as much computation, and no intermediate result. After 200 steps they are far from the states.
+# and no intermediate result. After 200 steps they are far from the states.
 #
 # With as many labels, the picture changes. The answer alone now gets 84 to 90%: much of its lag was training. But
 # labels alone don't explain the rest: with every second or fourth state, as many of them bring only 66 to 72%. All
-# states still win with each seed, after an eighth of the steps. The dots beat the
-# answer alone with one seed, lose with another, and are level with the third: no reliable gain. (Writing and learning
-# states both belong to a scratchpad; the next test looks at the reading alone.)
+# states still win with each seed, after an eighth of the steps. The dots beat the answer alone with one seed, lose with
+# another, and are level with the third.
+#
+# In fact they can't do much here. Our model has one layer, whose attention reads the *embeddings* of earlier tokens, so
+# what is computed at a dot never reaches the answer. A written state does, since it comes back as a token. The last two
+# rows have two layers, which pass on what the first computes at a dot. Now, with as many labels, dots are ahead of the
+# answer alone with each seed, by two to five points. (Writing and learning states both belong to a scratchpad; the next
+# test looks at the reading alone.)
 #
 # ### 5.2 Does it read what it wrote?
 #
@@ -633,8 +639,8 @@ for state in (7, 6):
           f"after a press, {flips[~pressed].mean():.0%} otherwise")
 
 # %% [markdown]
-# So the answer is computed from the last state. A model that is rewarded for its answers alone need not be that honest:
-# test it, don't assume it.
+# So the answer is computed from the last state, with few exceptions: the sixth still sways a few. A model that is
+# rewarded for its answers alone need not be that honest: test it, don't assume it.
 
 # %% [markdown]
 # ## 6 The test was in the training text
@@ -687,8 +693,9 @@ predicted("leak-swapped", "nearly as on the published text")
 
 # %% [markdown]
 # In all recorded seeds the leak raises the published score by 8 points or more, and changes the fresh one by 3 at
-# most. (In the live run, whose two models draw other demonstrations, the fresh scores may differ by more.) The
-# rephrased score, often shown as proof of innocence, rises as well. It catches models that learned the *wording*; ours
+# most. (In the live run, whose two models draw different demonstrations, the fresh scores may differ by more.) The
+# rephrased score, often shown as proof of innocence, rises as well, by 6 to 26 points. (Six points are three tasks of
+# 50; what counts is that all three seeds rise.) It catches models that learned the *wording*; ours
 # learned the *answer*.
 #
 # ### 6.2 Finding it from outside
@@ -808,7 +815,7 @@ for name, score in {"acc": each, "acc_norm": each / characters}.items():
 #
 # <details><summary>A. Yes, if on most tasks the likeliest answer is wrong</summary>
 #
-# Right. There the majority is nearly never right, and one draw sometimes is.
+# Right. On such tasks more votes make the wrong answer more certain, and one draw is sometimes right.
 # </details>
 # <details><summary>B. No, votes average errors out</summary>
 #
@@ -838,8 +845,8 @@ for name, score in {"acc": each, "acc_norm": each / characters}.items():
 # - pass@k is counted: $1 - \binom{n-c}{k} / \binom{n}{k}$. The obvious estimate is too low.
 # - A majority approaches the likeliest answer, right or wrong, and a checker is no better than its errors allow;
 #   together they go further as long as the errors are independent. Compare with one greedy answer.
-# - Written steps make a hard task many easy ones, each with a label, which are learned much faster. Dots bring no
-#   reliable gain. Flip a step to see whether it is read.
+# - Written steps make a hard task many easy ones, each with a label, which are learned much faster. Dots bring our
+#   one-layer model no reliable gain, and one of two layers a small one. Flip a step to see whether it is read.
 # - Contamination raises the published score. Fresh tasks reveal it, rephrased ones need not; a lower loss is evidence.
 #
 # **Read** Chen et al. 2021, *Evaluating Large Language Models Trained on Code*,

@@ -211,7 +211,7 @@ def architectures(
             for i in range(n):
                 arrow(both, (i, 1.5), (j, 3.0), CROSS, **READ)
             _node(both, j, 3.0, CROSS)
-        headline(figure, "Three architectures differ in who reads whom")
+        headline(figure, "Three architectures differ in which token reads which")
         return Picture(
             figure,
             alt=f"Three networks. Encoder: {n} words, each reads all of them. Decoder: {n + m} words, each reads "

@@ -6,7 +6,9 @@ import torch
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept = arrays.RUNS.kept()
-    assert kept.keys() == lesson["positions"].keys() | {"a linear layer", "a linear layer on sorted values"}
+    rivals = {"a linear layer", "a linear layer on sorted values"}
+    faster = {f"{name}, rate {arrays.FASTER:g}" for name in ("Fourier features", "two coordinates")}
+    assert kept.keys() == lesson["positions"].keys() | rivals | faster
     for lengths in kept.values():
         assert lengths.keys() == set(map(str, arrays.STEPS))
         assert all(seeds.keys() == {"0", "1", "2"} for seeds in lengths.values())

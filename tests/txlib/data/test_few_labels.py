@@ -8,7 +8,7 @@ import few_labels
 def test_the_shipped_runs_are_those_of_the_script():
     kept = few_labels.RUNS.kept()
     parts = {"MiniLM", "small BERT", "untrained", "reviews", "too fast", "tasks", "baselines"}
-    assert kept.keys() == parts | {"meanings, random weights"}
+    assert kept.keys() == parts | {"meanings, random weights", "tasks, random weights"}
     assert kept["meanings, random weights"].keys() == {"0", "1", "2"}
     assert kept["reviews"].keys() == {"counting words", "BERT's features", "MiniLM's features", "fine-tuned"}
     for sizes in kept["reviews"].values():
@@ -16,7 +16,9 @@ def test_the_shipped_runs_are_those_of_the_script():
         assert all(found.keys() == {"0", "1", "2"} for found in sizes.values())
     assert kept["too fast"].keys() == {"0", "1", "2"}
     assert kept["tasks"].keys() == kept["baselines"].keys() == {"pairs", "tags", "spans", "choice"}
-    assert all(found.keys() == {"0", "1", "2"} for found in kept["tasks"].values())
+    for kind in ("tasks", "tasks, random weights"):
+        assert kept[kind].keys() == kept["baselines"].keys()
+        assert all(found.keys() == {"0", "1", "2"} for found in kept[kind].values())
 
 
 def test_an_arc_leads_to_the_word_that_it_names():
