@@ -122,7 +122,7 @@ def shares(values: Mapping[str, Mapping[str, float]], *, title: str, alt: str, x
         figure, (axes,) = panels(width=7.2, height=1.3 + 0.5 * len(values))
         for row, sizes in enumerate(values.values()):
             left = 0.0
-            for part, color in zip(parts, PALETTE, strict=False):
+            for part, color in zip(parts, [*PALETTE, GRAY] * 3, strict=False):
                 percent = 100 * sizes[part] / sum(sizes.values())
                 axes.barh(row, percent, left=left, color=color, height=0.7)
                 label = f"{part}\n{percent:.0f} %" if row == 0 else f"{percent:.0f} %" if percent >= 4 else ""

@@ -51,3 +51,5 @@ def test_what_is_forgotten_has_a_mark_for_each_seed_and_a_color_for_each_way():
     assert len({to_hex(mark.get_color()) for mark in marks}) == 3
     assert [text.get_text() for text in picture.axes[0].get_legend().get_texts()] == list(ways)
     assert "full: loss 3.00 to 3.25, 60 to 70%" in picture.alt
+    many = {f"way {index}": [(3.0, 0.5)] for index in range(12)}
+    assert len(figures.forgotten(many, title="A title").axes[0].lines) == 1 + 12
