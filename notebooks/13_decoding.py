@@ -462,9 +462,9 @@ part = step["one block, twelve times"] / step["twelve blocks"]
 expect("Fraction of the time with one block's weights", part, 0.3, 1.1)
 
 # %% [markdown]
-# The arithmetic is the same, and in our run a third of the time is gone: that much, at least, was waiting for memory.
-# (Why not more? Our explanation: the processor's own memory takes its time as well. If your processor's is smaller than
-# 28 MB, nothing changes.)
+# The arithmetic is the same, and in our run two fifths of the time are gone: that much, at least, was waiting for
+# memory. (Why not more? Our explanation: the processor's own memory takes its time as well. If your processor's is
+# smaller than 28 MB, nothing changes.)
 #
 # This makes a *server* fast, but not *your* text: one token still takes one reading of all weights. For a single text
 # there are two levers: make the weights smaller, or get more than one token out of each reading.

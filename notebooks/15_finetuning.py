@@ -899,7 +899,7 @@ figures.architectures()
 # %% [markdown]
 # ## 9 Summary
 #
-# - With two labels per meaning, BERT tells a word's meanings apart. With 400 labeled reviews, fine-tuned, it is on
+# - With two labels per meaning, BERT tells a word's meanings apart. Fine-tuned on 400 labeled reviews, it is on
 #   average a few points ahead of counting words, but not in every draw.
 # - One linear layer makes a classifier, a tagger, a span finder or a chooser.
 # - *Feature-based*: the encoder is frozen. *Fine-tuning*: all is trained, at a small rate. Put a baseline into every

@@ -245,9 +245,9 @@ class AttentionLayer2d(nn.Module):
 
 # %% [markdown]
 # What has each layer been told about pictures, before it has seen any? Two tests. **Move** a picture, and see whether
-# the output is the same, moved: this is **translation equivariance**, what lesson 05 had for permutations, but for
-# shifts. And **exchange** its pixels in some other order, and see whether the output is the same, exchanged. Guess the
-# six answers.
+# the output is the same, moved: this is **translation equivariance**: lesson 05's property, with shifts for
+# permutations. And **exchange** its pixels in some other order, and see whether the output is the same, exchanged.
+# Guess the six answers.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -827,16 +827,16 @@ plots.ranges(
 # - **All pixels, by content alone**, beat no neighbors at all by less than three points, with the most operations of
 #   all six.
 # - **Nine neighbors, by content alone**: twelve points more.
-# - **Which of the nine** brings nothing that three seeds could show at this learning rate; at 0.03 it brings two points
-#   (1.3, 2.4 and 2.1 in the three seeds). (In the paper, on ImageNet, relative positions are better than absolute ones,
+# - **Which of the nine** brings nothing that three seeds could show at this learning rate; at 0.03 it brings 1.3 to
+#   2.4 points. (In the paper, on ImageNet, relative positions are better than absolute ones,
 #   and these better than none.)
-# - **The convolution** is ahead by about two and a half points, at 0.03 by one. It has 2.8 times the parameters and 2.3
-#   times the operations.
+# - **The convolution** is ahead by about two and a half points; at 0.03 it is ahead of *which of the nine* in only one
+#   seed of three. It has 2.8 times the parameters and 2.3 times the operations.
 # - **An added non-local block**: no difference that three seeds could show; at 0.03 it is behind in each of them, by
-#   one to three points.
+#   1.0 to 3.4 points.
 # - **Told the places**, all pixels gain nineteen points and beat the convolution. As many parameters without places
 #   bring one. So it is the places: a bag has none. Without any neighbors, places bring fourteen points and parameters
-#   five.
+#   five (at 0.003, 11.5 and ten).
 # - **A linear layer** has a weight for each place and beats all of these in every seed; two layers do as well. Our
 #   explanation: these clothes are centered and upright, so *where* the ink is says most of what there is to know. The
 #   networks above average over all places at their end.

@@ -270,8 +270,8 @@ for size, name in enumerate(names, start=-1):
 #
 # Lesson 05 adds what a distance is worth to the score, and Shaw et al. (2018) let the query have its say: a learned
 # vector $e$ for each distance, which the query meets like a key. They clip: all distances beyond a few share one
-# vector. Huang et al. (2019) did it for music, whose memories are long, with a vector of its own for each
-# distance. Next to $q_i \cdot k_j$,
+# vector. Huang et al. (2019) did it for music, whose memories are long, and gave each distance a vector of its
+# own. Next to $q_i \cdot k_j$,
 # *what* I look for, the score gets a second part, *when* I look for it, with a vector for each distance to the past,
 # $-(n-1) \dots 0$, in each head:
 #

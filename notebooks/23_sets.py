@@ -691,10 +691,10 @@ for sigma in (0.1, 0.3, 0.6):
     print(f"true deviation {sigma}, the network's {answer:.2f}")
 
 # %% [markdown]
-# It says about 0.3 whatever it sees. So the network has learned a part of the **prior**: what sets in general look
-# like. (Its loss does not ask for that. On the points that are read, EM's noisy clouds score better than the truth. Our
-# explanation: the network can't fit each set so closely, and falls back on what sets have in common.) What it saves is
-# the search:
+# It says about 0.3, nearly whatever it sees. So the network has learned a part of the **prior**: what sets in general
+# look like. (Its loss does not ask for that. On the points that are read, EM's noisy clouds score better than the
+# truth. Our explanation: the network can't fit each set so closely, and falls back on what sets have in common.) What
+# it saves is the search:
 
 # %% tags=["nbval-ignore-output"]
 started = time.perf_counter()

@@ -751,9 +751,9 @@ for name, config in FAMILIES.items():
 # The cheapest way around the wall: let the model read the last 512 tokens and forget the rest. What is lost? A small
 # model won't tell: lesson 10's GPT gains little from what lies before the last three characters. Ask the *text*.
 #
-# Many words of *Hamlet* occur two to ten times: names, places, plots, poison. When such a word comes back, how far away
-# was it mentioned last, in characters times the play's tokens per character? If that is beyond the context, then to the
-# model the word is new.
+# Many words of *Hamlet* occur two to ten times: names, places, plots, poison. When such a word comes back, how many
+# tokens ago was it mentioned last? (We count characters, times the play's tokens per character.) If that is beyond the
+# context, then to the model the word is new.
 
 # %% jupyter={"source_hidden": true}
 predict(

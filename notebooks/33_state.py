@@ -572,8 +572,8 @@ prove_equal(gated, torch.cat(outs), tolerance=1e-6, what="Gated: loop and chunks
 #
 # We have the mechanisms by hand. What is missing is training: which layer *learns* to remember? The library's race
 # (`benchmarks/mixers.py`) trained small decoders of width 64 with thirteen mixers, 28 seconds each, three seeds. (Equal
-# time is not equal training: on recall softmax saw more than 1,100 batches, DeltaNet some 780, Kimi's 270.) Two of its
-# tasks: **recall** the values of 8 keys, each written once; and say the last value of each of 4 keys after 12
+# time is not equal training: on recall softmax saw more than 1,100 batches, DeltaNet some 780, Kimi's layer 270.) Two
+# of its tasks: **recall** the values of 8 keys, each written once; and say the last value of each of 4 keys after 12
 # writes, **overwriting**.
 
 # %% jupyter={"source_hidden": true}
@@ -773,8 +773,8 @@ predicted("state-control", "the short convolution", "Softmax with it recalls; th
 
 # %% [markdown]
 # Both directions agree. Give softmax the convolution, and it recalls. Take it from the delta rule, and that fails like
-# softmax. So the race did not show what a state can do and a cache can't. In the control, just those layers learn the
-# task within 300 batches that get a key and its value side by side. (Not everything is explained: Gated DeltaNet and
+# softmax. So the race did not show what a state can do and a cache can't. In the control, only the layers that get a
+# key and its value side by side learn the task within 300 batches. (Not everything is explained: Gated DeltaNet and
 # Mamba-2 have a convolution, and did not recall in the race.)
 #
 # ### 6.3 Overwriting, live

@@ -148,8 +148,8 @@ figures.roofline(
 )
 
 # %% [markdown]
-# On a GPU, whose ridge is further to the right, the two products wait for memory as well: with 31 operations per byte
-# (62 in 16 bits) they are below a ridge of 150. So the way to a faster attention is not fewer operations. It is **fewer
+# On a GPU, whose ridge is further to the right, the two products are under the slope as well: their 31 operations per
+# byte (62 in 16 bits) are below a ridge of 150. So the way to a faster attention is not fewer operations. It is **fewer
 # journeys**: take a few numbers into the small, fast memory next to the arithmetic, do *everything* with them that will
 # ever be done, and write down only the result. These are the two memories of an A100 (Dao et al. 2022, figure 1), and
 # what should travel:

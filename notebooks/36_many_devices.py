@@ -63,7 +63,7 @@ figures.cuts(
 # | pipeline | the stack of layers | activations at the seams | once per seam, forward and backward |
 #
 # None of them should change what is learned. That is the claim we check in each section: gradients or weights
-# (of context parallel, the output) are those of one process, up to rounding.
+# (for context parallel, the output) are those of one process, up to rounding.
 #
 # ### Processes
 #
@@ -773,7 +773,7 @@ figures.timetable(
 #
 # We have five ways, each checked against one process. What is missing is a choice, and counting numbers is not enough:
 # what counts is the time they travel, next to the time that is computed. Two small numbers: sending 2 GB over a link of
-# 50 GB per second takes 40 ms. If the computing takes 100 ms, it can hide behind that; if 20, the wire is the limit.
+# 50 GB per second takes 40 ms. Behind 100 ms of computing it can hide; with 20 ms, the wire is the limit.
 #
 # Assumptions, from data sheets; put in your own. An H100 with 40% of its $989 \cdot 10^{12}$ operations per second
 # (lesson 35's measurement is 38%); 2 bytes per number; links in one direction: NVLink inside a machine 450 GB/s,
@@ -817,7 +817,7 @@ for name, tokens in crossings.items():
 # %% [markdown]
 # What is below the computing time can hide behind it, if it may overlap. Data parallel and sharding may (gradients only
 # behind the backward pass, two thirds of it). Tensor parallel may not: the next product needs the sum. So its time
-# *adds*: over NVLink a third of the computing, over InfiniBand nearly three times as much. (Context
+# *adds*: over NVLink a third of the computing time, over InfiniBand nearly three times that time. (Context
 # parallel looks slow, but it is for long texts. In one text of 131,072 tokens the scores, $12\,n\,d\,L$ operations per
 # token, take five times as long as the weights; a kernel that skips what is masked does half of that, 4.3 seconds. So
 # the 4.1 seconds over InfiniBand can just be hidden.) Now change the number of tokens in a step:

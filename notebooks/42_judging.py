@@ -614,10 +614,10 @@ predicted("dots", "about as often as without any")
 # another, and are level with the third.
 #
 # In fact they can't do much here. Our model has one layer, whose attention reads the *embeddings* of earlier tokens, so
-# what is computed at a dot never reaches the answer. A written state does, since it comes back as a token. The last two
-# rows have two layers, which pass on what the first computes at a dot. Now, with as many labels, dots are ahead of the
-# answer alone with each seed, by two to five points. (Writing and learning states both belong to a scratchpad; the next
-# test looks at the reading alone.)
+# what is computed at an earlier dot never reaches the answer. A written state does, since it comes back as a token. The
+# last two rows have two layers, so the second can read what the first computes at a dot. Now, with as many labels, dots
+# are ahead of the answer alone with each seed, by two to five points. (Writing and learning states both belong to a
+# scratchpad; the next test looks at the reading alone.)
 #
 # ### 5.2 Does it read what it wrote?
 #
@@ -695,7 +695,7 @@ predicted("leak-swapped", "nearly as on the published text")
 # In all recorded seeds the leak raises the published score by 8 points or more, and changes the fresh one by 3 at
 # most. (In the live run, whose two models draw different demonstrations, the fresh scores may differ by more.) The
 # rephrased score, often shown as proof of innocence, rises as well, by 6 to 26 points. (Six points are three tasks of
-# 50; what counts is that all three seeds rise.) It catches models that learned the *wording*; ours
+# 50; what counts is that all three seeds rise.) Rephrasing catches models that learned the *wording*; ours
 # learned the *answer*.
 #
 # ### 6.2 Finding it from outside

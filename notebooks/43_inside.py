@@ -18,8 +18,8 @@
 #
 # In lesson 12 a decoder of two layers learned to repeat a passage that it had read once. We saw where its heads look.
 # But a map of attention says where a head *looks*, not what it takes from there, nor whether anything later reads it.
-# And in most models we don't even know what to ask. Even our small Llama has 16 heads in 4 layers and 128 numbers per
-# token, and no labels.
+# And in most models we don't even know what to ask. Our small Llama alone has 16 heads in 4 layers and 128 numbers per
+# token, none of them labeled.
 #
 # What we have is unusual for a science: every number inside can be read, and every one can be changed. This lesson does
 # both. **Mechanistic interpretability** explains what a network computes by its parts, and tests each explanation by
@@ -204,7 +204,7 @@ predicted("share-of-embedding", "it falls by much more")
 # The embedding adds next to nothing to this logit directly, but everything else reads it: without it the stream is
 # zero to its end, and so is the logit. Without head 1 of the third layer, the logit falls by about its share. Head 0
 # of the second has no share, and still the logit *rises* without it: the head changes what later parts read. (In every
-# row the last norm also divides by another number, as soon as a part is missing. So a fall by just the share may be
+# row the last norm also divides by another number, as soon as a part is missing; a fall by just the share may be
 # chance.) So attribution is a good first list
 # of suspects. To learn what a part *does* takes an intervention.
 
@@ -265,7 +265,7 @@ is_before, is_after = keys_that_count(test)
 
 # %% [markdown]
 # Previous-token heads must work while a passage is read for the first time, induction heads when it is read again. We
-# measure the loss for both:
+# measure the loss in both readings:
 
 
 # %% tags=["recorded"]
@@ -499,9 +499,9 @@ for what, (other, measure, floor, top) in pairs.items():
 
 # %% [markdown]
 # What came before arrives in the keys, and hardly anywhere else. The other two heads work through the values: they
-# carry *which symbol is here*, for layer 2 to copy. A third comes straight from the embedding; so in section 5.2 the
-# heads alone did not bring back everything. (From each recorded start, no head brings back more than 2% by
-# another path.) So the picture of section 4.1 has passed its test, and it has grown. Scores say where heads look,
+# carry *which symbol is here*, for layer 2 to copy. Another third of the answer comes straight from the embedding, so
+# in section 5.2 the heads alone did not bring back everything. (From each recorded start, no head brings back more than
+# 2% by another path.) So the picture of section 4.1 has passed its test, and it has grown. Scores say where heads look,
 # patching says what depends on them, and paths say how they are connected.
 #
 # ### 5.4 Break it, with a control
@@ -730,7 +730,7 @@ figures.planes({"the five": W} | {name: sets[name].detach().T for name in some},
 
 # %% [markdown]
 # Of eight evenly spaced arrows, one is always within 22.5° of any direction, so the first number says little; but some
-# point between the five (gray). So do some without the charge, and one of the five is missed. With it, from
+# point between the five (gray). So do some without the charge, and not all of the five are found. With it, from
 # each start, all five are found, and every feature that is used is one of them (some more than once).
 #
 # ### 7.2 A real stream

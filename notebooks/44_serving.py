@@ -760,9 +760,9 @@ show_source(generation.Engine.schedule, last=19)
 #
 # ### 7.2 Against others
 #
-# `benchmarks/serve.py` lets all of these, transformers' continuous batching and llama.cpp's server (both can share
-# prefixes as well) answer ragged requests to a Llama of 16 million random weights, in 32 bits, on one processor core.
-# All have memory for 8 texts of full length, except the static batch with four times as much, and write the same
+# `benchmarks/serve.py` lets this lesson's ways, transformers' continuous batching and llama.cpp's server (these two can
+# share prefixes as well) answer ragged requests to a Llama of 16 million random weights, in 32 bits, on one processor
+# core. All have memory for 8 texts of full length, except the static batch with four times as much, and write the same
 # tokens. Here are the ratios of the recorded speeds:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
@@ -781,10 +781,10 @@ print(f"{'shared prefixes / static, in steps':40}{few:11.1f}{many:13.1f}")
 # %% [markdown]
 # In the same memory, continuous batching is more than twice as fast as static batches, and shared prefixes add to that.
 # The strongest static rival has four times the memory; it loses by less. Of the two servers llama.cpp's is nearer: with
-# 32 requests it was level in one round of five. The last row says what there is to gain: how
-# many steps static batches take for each step of the engine with shared prefixes. No server takes fewer than its
-# longest answer has tokens, so with few requests the last steps are nearly empty (our explanation of why more requests
-# raise the ratio). All were measured in turns. On a GPU a step has another cost, and the ratios would differ.
+# 32 requests it was level in one round of five. The last row says what there is to gain: how many steps static batches
+# take for each step of the engine with shared prefixes. No server takes fewer steps than its longest answer has tokens,
+# so with few requests the last steps are nearly empty (our explanation of why more requests raise the ratio). All were
+# measured in turns. On a GPU a step has another cost, and the ratios would differ.
 #
 # ### 7.3 Fewer bytes, fewer calls
 #

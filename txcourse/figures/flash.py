@@ -24,8 +24,8 @@ def roofline(
     with drawing():
         figure, (axes,) = panels(width=7.2, height=4.0)
         axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color=GRAY)
-        axes.text(low, min(low * bandwidth * 12, peak * 1.15), "limited by memory", color=GRAY)
-        axes.text(high, peak * 1.4, "limited by operations", color=GRAY, ha="right")
+        axes.text(low, min(low * bandwidth * 12, peak * 1.15), "what memory allows", color=GRAY)
+        axes.text(high, peak * 1.4, "what arithmetic allows", color=GRAY, ha="right")
         named: list[tuple[float, float]] = []
         for (name, (x, y)), color in zip(points.items(), PALETTE, strict=False):
             axes.plot(x, y, "o", color=color, markersize=9)
