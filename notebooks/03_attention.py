@@ -135,7 +135,8 @@ for name, numbers in {"score": score, "e^score": power, "weight": weight}.items(
 # keys have $d_k$ entries, and it is *their* width under the root; values may have another width, $d_v$.
 #
 # Now our pair. Three English words are the queries, the six German words the keys and values. Nothing is trained yet:
-# all vectors are random, and only the shapes matter. (In a Transformer, queries, keys and values are computed from the
+# all vectors are random (so even the two *die* differ), and only the shapes matter. (In a Transformer, queries, keys
+# and values are computed from the
 # words by three learned matrices, $W^Q$, $W^K$ and $W^V$. Lesson 04 adds them.)
 
 # %%
@@ -886,8 +887,8 @@ for n in (128, 256, 512, 1024):
 # - Attention is a lookup that answers with a mixture: scores, softmax along the keys, average of the values.
 # - Because it is smooth, it can be trained. From sentence pairs alone, it learned the translations of 22 to 26 of 40
 #   common words (counting finds 37).
-# - Dividing by $\sqrt{d_k}$, the root of the width of the keys, keeps scores near 1 in size and the softmax soft enough
-#   to learn from.
+# - Dividing by $\sqrt{d_k}$, the root of the width of the keys, starts training with scores near 1 in size and a
+#   softmax soft enough to learn from.
 # - A mask puts $-\infty$ before the softmax. A query with nothing to see gets zeros.
 # - Attention ignores order, and it costs $4n^2d$ operations and $n^2$ numbers.
 #

@@ -12,7 +12,7 @@
 #
 # **You need** [lesson 03](03_attention.ipynb); section 1 also looks back at lessons 01 and 02.
 #
-# **It takes** about 60 minutes to read and try; all cells together run in about a minute on a laptop.
+# **It takes** about 65 minutes to read and try; all cells together run in about a minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: a sentence that looks at itself
@@ -319,13 +319,17 @@ def both_neighbors(attend, name):
 
 
 one = both_neighbors(one_head, "one head")
+for model in one:
+    largest = model.attend[0].weight.amax(dim=-1).mean()  # over rows and texts
+    print(f"largest weight of a row: {largest:.2f}")
 predicted("one-head", "know one side and guess the other")
 
 # %% [markdown]
-# Training spends nearly all of each row on one neighbor; section 4 shows it for the first start.
+# From the first start, training spends nearly all of each row on one neighbor (section 4 shows it). From the other two
+# it divides each row, about 0.5 for one neighbor and 0.4 for the other, and still names only one of them.
 #
-# Could it not spend 0.7 on the left and 0.3 on the right, to mark which is which? The linear layer that reads the
-# mixture would then have to name the quieter of two words. Training found no such way. But a network with a hidden
+# Could unequal weights not mark which is which? They could, but the linear layer that reads the mixture would then
+# have to name the quieter of two words as well. Training found no such way. But a network with a hidden
 # layer might tell the two apart, and in a real block one follows (lesson 06). So here is the strongest rival:
 
 # %% tags=["nbval-ignore-output"]
@@ -395,7 +399,8 @@ worst = min(accuracy(model)[-1] for model in two)
 expect("Both neighbors, two heads, the worst start", worst, 0.95, 1.0)
 
 # %% [markdown]
-# It is solved, from each start. Here are the weights for one text, of section 3's only head and of these two:
+# It is solved, from each start. Here are the weights for one text, from the first start: of section 3's only head and
+# of these two.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 positions = [f"word {i}" for i in range(1, 7)]
@@ -876,8 +881,8 @@ plots.ranges(
 # here one head is enough for it.
 #
 # That is no law. In Vaswani et al. (table 3, rows A), whose blocks also add the query, 8 to 16 heads were best in BLEU
-# (lesson 09), where more is better; 1 head was 0.9 below them, and 32 were 0.4 below. How many heads pay depends on the
-# task and on the rest of the network.
+# (lesson 09), where more is better; 1 head was 0.9 below them, and 32 were 0.4 below. How many heads are worthwhile
+# depends on the task and on the rest of the network.
 #
 # And with both shortcuts? No error, no `nan`: just a model whose four heads are worse than one right head (3.65 and
 # 3.52). With all its German, it does hardly better than the query alone, which knows only the two neighbors and the
@@ -944,7 +949,7 @@ plots.ranges(
 # - One head has one row of weights for each word. $h$ heads have $h$ rows, and what they find is added up by $W^O$. Two
 #   heads knew both neighbors; for the gaps, one head was enough once the query was added to the answer.
 # - Project, split, attend, join, project. Parameters and operations do not depend on $h$.
-# - `view` divides, `transpose` swaps. Mixed up, words get lost, or the future leaks in, without an error.
+# - `view` divides, `transpose` swaps. Confuse them, and words get lost, or the future leaks in, without an error.
 # - In cross-attention, queries come from one sentence, keys and values from another; the padding mask is on the key
 #   axis.
 #

@@ -435,7 +435,7 @@ class TransformerBlock(nn.Module):
 
 # %% [markdown]
 # In pre-norm the stream is a plain sum: the embedding, and everything that was added to it. In post-norm each norm
-# rescales this sum, so what came earlier becomes a smaller fraction of it, block by block.
+# rescales the whole sum, so what came earlier is scaled again and again, twice per block.
 
 # %% [markdown]
 # ## 4 See it work: take out one part at a time
@@ -640,8 +640,9 @@ plots.lines(
     "at the input. Neither: down to below 0.001. Pre-norm, post-norm and no residual all stay between 0.4 and 6.")
 
 # %% [markdown]
-# With residuals but no norms, gradients explode on their way down; with neither, they vanish. But with norms and no
-# residuals they keep their size. So the gradient's size is not what stops that model. Is it section 1's collapse?
+# With residuals but no norms, gradients explode on their way down; with neither, they vanish. (Whether the explosion is
+# what stops the model without norms, we have not tested.) But with norms and no residuals they keep their size. So the
+# gradient's size is not what stops that model. Is it section 1's collapse?
 # Measure the fraction that tells words apart, from the input to the sixth block, before training:
 
 # %% tags=["recorded"]
@@ -694,8 +695,9 @@ predicted("residual-where", "attention")
 # At 0.001 it comes out as predicted, with every seed. Around attention the model learns, and its words stay apart;
 # around the feed-forward network it does not, and they become alike. Without attention, six feed-forward networks in a
 # row need no residual at all: it is not depth as such that stops the learning, but averaging without a way around it.
-# (At 0.003 attention's residual alone is not enough with any seed, and its words end up more alike than at 0.001. So
-# something else can stop the learning, which we have not tested.)
+# (At 0.003 attention's residual alone is not enough with any seed. With two of them its words become alike, but with
+# the third they stay apart, at 0.45, and the model hardly learns more. So something else can stop the learning, which
+# we have not tested.)
 #
 # Pre-norm and post-norm both keep words apart, and their gradients arrive. They still learn differently, as lesson 07
 # shows.
@@ -786,8 +788,8 @@ for name, mine in ours.items():
     prove_equal(mine(x, mask), out, what=f"Your {name} block and torch's")
 
 # %% [markdown]
-# Open the library: you will recognize both wirings. New are cross-attention (lesson 08), a cache for writing word by
-# word (lesson 13), and options for later lessons.
+# Open the library: you will recognize both wirings. What is new is cross-attention (lesson 08), a cache for writing
+# word by word (lesson 13), and options for later lessons.
 
 # %%
 from txcourse.lesson import show_source

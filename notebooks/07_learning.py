@@ -377,7 +377,7 @@ figures.seeds(
 # correction. (Plain gradient descent at 0.3 even beats momentum here. But its best seed still ends higher than Adam's
 # worst.)
 #
-# At 0.003 the correction matters less: the mean is 2.64 without it and 2.60 with it, and the seeds overlap.
+# At 0.003 the correction matters less: the mean is 2.64 without it and 2.60 with it, and seeds overlap.
 # (With $\beta_2 = 0.999$ and no correction, all 150 steps are too long, by factors of 2.7 to 6.6 in the figure above.
 # A lower rate can make up for that.)
 
@@ -551,8 +551,9 @@ figures.seeds(
 #
 # The orange rows test that. Four blocks at the full rate and two at a tenth make 4.2 blocks' worth of steps, 0.7 for
 # each of six. With all six at 0.7 of the rate, or at a tenth, post-norm learns with every seed, and equally well. So
-# here no block has to be spared: it is enough that all together move less, as they do during a warm-up. (This is one
-# small model at one rate; Liu et al. 2020 found the first explanation at work in others.)
+# here no block has to be spared: it is enough that all together move less, as they do during a warm-up. (The warm-up
+# itself ends a little lower, with every seed; we have not tested why. And this is one small model at one rate; Liu et
+# al. 2020 found the first explanation at work in others.)
 
 # %% [markdown]
 # ## 6 Initial weights

@@ -141,7 +141,7 @@ print(decode(write("Alice was", draw, new=10)))
 # likeliest sends the whole text down another path:
 
 # %% jupyter={"source_hidden": true} tags=["nbval-ignore-output"]
-figures.draws(steps, names, title="Drawn, not always the likeliest")
+figures.draws(steps[:10], names, title="Drawn, not always the likeliest")
 
 # %% [markdown]
 # ## 3 Choosing: every sampler in a few lines
@@ -155,8 +155,9 @@ for seed in (1, 2):  # the same seed draws the same numbers: the same text
     print(decode(write("Alice was", draw, new=50)), end="\n\n")
 
 # %% [markdown]
-# They make no sense, and some of their words don't exist. The reason is that each of the thousand tokens has a small
-# probability, even the absurd ones. Add up what is outside the twenty likeliest, at each position of the human text:
+# They make no sense, and some of their words don't exist. The suspects are the absurd tokens: each of the thousand has
+# at least a small probability. (Section 5 cuts them off, and counts the words.) Add up what is outside the twenty
+# likeliest, at each position of the human text:
 
 # %% tags=["nbval-ignore-output"]
 ids = torch.tensor([encode(HUMAN)[:context]])  # (1, n)
@@ -190,15 +191,15 @@ def temperature(logits, T):  # (..., vocab)
     return logits / T
 
 
-z = next_logits("Alice was")  # (vocab,)
+own = next_logits("Alice was")  # (vocab,)
 
 # %% [markdown]
 # Here are three temperatures on the eleven likeliest tokens, gray before and blue after. The last row adds up all the
 # others:
 
 # %% jupyter={"source_hidden": true}
-heated = {f"T = {T:g}": temperature(z, T) for T in (0.5, 0.8, 1.5)}
-figures.reshaped(z, heated, names, title="A low temperature sharpens, a high one feeds the tail")
+heated = {f"T = {T:g}": temperature(own, T) for T in (0.5, 0.8, 1.5)}
+figures.reshaped(own, heated, names, title="A low temperature sharpens, a high one feeds the tail")
 
 # %% [markdown]
 # How open is the choice? The **entropy** $H = -\sum_i p_i \ln p_i$ says it in one number: 0 when only one token is
@@ -212,7 +213,7 @@ predict(
 )
 
 # %% [markdown]
-# As a function, on ½, ¼, ¼ and then after two prompts:
+# As a function, checked on ½, ¼, ¼. The last line has the logits after two prompts:
 
 
 # %%
@@ -448,15 +449,15 @@ for way, (change, options) in ways.items():
 # All three are blunt tools: a text *needs* its commas and its *the* again and again.
 #
 # Here are five samplers on one distribution, that of *Then she* after the human text. Three of them cut, each at
-# another place. The penalty leaves little of *was*, *had* and *thought*, which the text has used, so all others
+# a different place. The penalty leaves little of *was*, *had* and *thought*, which the text has used, so all others
 # together rise:
 
 # %% jupyter={"source_hidden": true}
 text = HUMAN + "Then she"
-z, ids = next_logits(text), torch.tensor(encode(text))  # (vocab,), (length,)
-after = {"temperature 0.7": temperature(z, 0.7), "top-k 3": top_k(z, 3), "top-p 0.4": top_p(z, 0.4),
-         "min-p 0.5": min_p(z, 0.5), "penalty 1.5": penalize(z, ids, 1.5)}
-figures.reshaped(z, after, names, title="Three cut, each elsewhere; the penalty lowers what was said", width=11)
+then = next_logits(text)  # (vocab,)
+after = {"temperature 0.7": temperature(then, 0.7), "top-k 3": top_k(then, 3), "top-p 0.4": top_p(then, 0.4),
+         "min-p 0.5": min_p(then, 0.5), "penalty 1.5": penalize(then, torch.tensor(encode(text)), 1.5)}
+figures.reshaped(then, after, names, title="Three cut, each elsewhere; the penalty lowers what was said", width=11)
 
 # %% [markdown]
 # ### 3.5 All together, and read all ten
@@ -524,8 +525,8 @@ def beam(prompt, beams, new=60):
 
 # %% [markdown]
 # Here are three steps with two beams, after *There was*. Greedy takes *no*, the likeliest token; the likelier *path*
-# begins with another one. Each arrow has the token's probability, each box the product so far. The gray row at the top
-# is greedy's path, which both beams have left:
+# begins with another one. Each line has the token's probability, each box the product so far. The gray boxes at the
+# top are the rest of greedy's path, which both beams have left:
 
 # %% jupyter={"source_hidden": true}
 @torch.no_grad()
@@ -573,18 +574,27 @@ texts |= {
 
 # %% tags=["nbval-ignore-output"]
 perplexity = {}
-for way, ids in texts.items():
-    perplexity[way] = math.exp(-log_p_of(ids, start).mean().item())
+for way, found in texts.items():
+    perplexity[way] = math.exp(-log_p_of(found, start).mean().item())
     print(f"{way:14} perplexity {perplexity[way]:5.1f}", end="   ")
-    print(f"distinct-4 {distinct([ids[start:]]):4.0%}")
+    print(f"distinct-4 {distinct([found[start:]]):4.0%}")
 print(f"\n16 beams:\n{decode(texts['16 beams'])}\n")
 expect("Perplexity of the human text", perplexity["human"], 25, 45)
 predicted("likeliest-text", "what a wide beam finds")
 
 # %% [markdown]
-# Here, the better the search, the likelier the text, and the more it repeats. (Other beginnings agree on the first; on
-# the second not all do.) What a human wrote is about ten times less likely per token than what 16 beams found, although
-# the model has learned from this very page. Where does the
+# Here, the better the search, the likelier the text, and the more it repeats. Do other beginnings agree?
+
+# %% tags=["nbval-ignore-output"]
+for prompt in ("Once upon a time", "The Queen"):
+    for beams in (1, 4, 16):  # one beam is greedy search
+        score, found = beam(prompt, beams)[0]
+        print(f"{prompt:16} {beams:2} beams: perplexity {math.exp(-score / 60):.1f}",
+              f"  distinct-4 {distinct([found[len(encode(prompt)):]]):.0%}")
+
+# %% [markdown]
+# The search finds likelier texts there as well, but not all of them repeat more. What a human wrote is about ten times
+# less likely per token than what 16 beams found, although the model has learned from this very page. Where does the
 # difference come from? Sort the tokens of each text by the probability that the model gave them (Holtzman et al. show
 # them in order, in figure 2).
 
@@ -603,7 +613,8 @@ plots.lines(
 # itself, it has no dice to get it out. (Large models also learn to copy, so that each repetition makes the next one
 # likelier: Holtzman et al., figure 4.)
 #
-# In a translation the source decides nearly everything, and there a search is right. Open text has many good
+# In a translation the source decides nearly everything, and there a narrow beam works well (a wide one does not, lesson
+# 09). Open text has many good
 # continuations, and the single likeliest text is not typical of them. But do not turn the rule around: pure sampling is
 # *as* unlikely as the human text, and makes no sense. Perplexity shows how surprising a text is, not whether the
 # surprise makes sense.
@@ -874,7 +885,8 @@ print(" · ".join(speech))
 # %% [markdown]
 # ## 9 Summary
 #
-# - Predict, choose, append. Greedy and beam search find likelier texts, and likelier texts go in circles.
+# - Predict, choose, append. Greedy and beam search find texts that are likelier than a person's, and tend to go in
+#   circles.
 # - Temperature changes ratios of probabilities; top-k keeps a number of tokens, top-p the fewest that have $p$
 #   together, min-p the tokens that come near the best. Their order matters.
 # - Dividing by a repetition penalty depends on the logits' sign; presence and frequency penalties subtract.

@@ -205,7 +205,7 @@ plots.ranges(
             "men and boys": ["Bruno", "The King", "The Hatter", "The Professor"],
             "not said": ["The teacher", "Anqi"]},
     mark=0.5,
-    title="Eight of ten lean to “her”, Bruno even more than the Queen",
+    title="Eight of ten lean toward “her”, Bruno even more than the Queen",
     xlabel="probability of “her”, against “his”",
     alt="; ".join(f"{who}: {her[who]:.0%}" for who in ranked),
 )
@@ -225,13 +225,14 @@ for who in ("Alice", "Bruno", "The Queen", "The King", "Anqi"):
 # Bruno and the King still say it to *herself*, but Anqi now leans toward *himself*. **A completion is not a fact about
 # Anqi, but about the training text**, and about the sentence that you chose.
 #
-# Where a text says *he* of doctors and *she* of nurses, so does the model. This is **bias**. At a low temperature it
-# grows, since the likelier word takes all (**bias amplification**):
+# Where a text says *he* of doctors and *she* of nurses, so does the model. This is **bias**. When what comes out is
+# more one-sided than what went in, we speak of **bias amplification**. A low temperature does this, since the likelier
+# word takes all. The model is two thirds sure of Anqi's *himself*; what would it write?
 
 # %%
-pronouns = scores("Alice forgot all about", [" her", " his"])[0]  # (answer,)
+reflexive = scores("Anqi said to", [" herself", " himself"])[0]  # (answer,)
 for T in (1.0, 0.7, 0.3):
-    print(f"T = {T}: “her” {(pronouns / T).softmax(dim=-1)[0]:.1%}")
+    print(f"T = {T}: “himself” {(reflexive / T).softmax(dim=-1)[1]:.1%}")
 
 # %% [markdown]
 # Before you let a model decide anything about people, measure its bias like this, with sentences that differ in one
@@ -500,9 +501,10 @@ predicted("layers-to-recall", "two layers", "What each of them does comes next."
 # %% [markdown]
 # From every start, two layers need only one symbol of the repetition to know what comes next; one layer, trained just
 # as long, is right about one time in six or seven after two or more. (With 0 seen, nothing says yet that the passage
-# repeats. The best guess is its first symbol, which is far likelier than any one new symbol.) No weight has changed
-# between the texts, and each passage is new: all that the model knows of it, it has read in the prompt. (Our
-# explanation of the dip beyond 20: only the longest passages have that many symbols, so training seldom asks for them.)
+# repeats. The first symbol is then still likelier than any one new symbol, so a perfect learner would always say it,
+# and be right here as well; ours do so in 56 to 74% of the texts.) No weight has changed between the texts, and each
+# passage is new: all that the model knows of it, it has read in the prompt. (Our explanation of the dip beyond 20: only
+# the longest passages have that many symbols, so training seldom asks for them.)
 #
 # Why two layers? In *d a f c d a*, the second *a* asks: what came after the first *a*? It can only find the *f* if the
 # *f* already knows that it follows an *a*. So layer 1 could write into each symbol which one came before it, and layer
@@ -673,9 +675,10 @@ for label, text in attempts.items():
 # Without the hint it lost 6.4 points, so the hint did tell it the task.
 #
 # A small model can also be trained for it. `benchmarks/long_text.py` did so for a minute, on 150 scientific papers
-# (Takeshita et al. 2024, the data set ACLSum), and asked for 64 summaries of others. The best of five models has a
-# ROUGE-L of 17.4. A start? The papers' first sentences have 15.0. And one fixed sentence for each kind of summary,
-# whatever the paper, has 17.3 (`data/summaries.py`): it has read nothing. So put such rivals into every table.
+# (Takeshita et al. 2024, the data set ACLSum), and asked for 64 summaries of others. The best of five models, each with
+# short and with long inputs, has a ROUGE-L of 17.4. A start? The papers' first sentences have 15.0. And one fixed
+# sentence for each kind of summary, whatever the paper, has 17.3 (`data/summaries.py`): it has read nothing. So put
+# such rivals into every table.
 
 # %% [markdown]
 # ## 7 Open the library
@@ -696,11 +699,11 @@ show_source(score_answers, last=9)
 # %%
 question = "“Who sat on the top of a high wall?” said Alice. “It was"
 tokens = [encode(person) for person in PERSONS]
-sums, lengths = scores(question, PERSONS)  # (answer,) each
+total, n = scores(question, PERSONS)  # (answer,) each
 for mine, options in (
-    (sums, {}),
-    (sums / lengths, {"score": "mean"}),
-    (sums - free, {"score": "calibrated", "neutral": encode("“It was")}),
+    (total, {}),
+    (total / n, {"score": "mean"}),
+    (total - free, {"score": "calibrated", "neutral": encode("“It was")}),
 ):
     theirs = score_answers(model, encode(question), tokens, **options)
     prove_equal(mine, theirs, tolerance=1e-4, what=options.get("score", "sum"))

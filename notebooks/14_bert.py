@@ -448,7 +448,7 @@ def pretrain(steps):
 # %% tags=["nbval-ignore-output"]
 block = BlockConfig.of_sizes(d_model=128, heads=4, d_ff=512, norm_first=False,
                              norm_eps=1e-12, activation="gelu", position="learned")
-model, history = pretrain(80)
+young, history = pretrain(80)
 last = history[-20:, 0].mean().item()  # the mean of the last 20 steps
 expect("Loss of masked tokens at the end", last, 5.7, 7)
 
@@ -512,13 +512,13 @@ def guesses_of(model):
     return model(batch, labels)[0].argmax(dim=-1)  # (count,)
 
 
-hits = (guesses_of(model) == answers)[saw == MASK]  # (gap,)
+hits = (guesses_of(young) == answers)[saw == MASK]  # (gap,)
 hit_rate["ours, 80 steps"] = hits.float().mean().item()
 print(*(f"{name:16} {x:4.0%}" for name, x in hit_rate.items()), sep="\n")
 
 # %% [markdown]
-# This is a BERT in its first seconds: it does not yet beat the most frequent token. Masked tokens teach slowly. Our run asked for some
-# 11,000 of them; the real one made a million steps, with 4,900 to 20,000 questions each (appendix A.2).
+# This is a BERT in its first seconds: it does not yet beat the most frequent token. Masked tokens teach slowly. Our run
+# asked for some 11,000 of them; the real one made a million steps, with 4,900 to 20,000 questions each (appendix A.2).
 #
 # ### 5.2 What patience buys
 #
@@ -572,6 +572,32 @@ expect("Next sentence, B from the same book", same_book, 0.54, 0.7)
 # %% [markdown]
 # About two thirds are right, where a coin gets half, and hardly fewer within one book. (With 300 pairs the standard
 # deviation is three points.) The recipe drew its random sentences from the book of A, so style alone did not help it.
+#
+# But a coin is a weak rival, since neighbors share words. Count those: add up how rare each token is that A and B
+# share, and say *next* where the sum reaches its median over training pairs. Ask about the same pairs:
+
+# %% tags=["nbval-ignore-output"]
+rarity = -(frequency / frequency.sum()).log()  # (token,)
+
+
+def overlap(drawn):  # (pair,): how rare the tokens are that A and B share, in all
+    both = [list({*a[:24]} & {*b[:24]}) for a, b, _ in drawn]
+    return torch.tensor([rarity[shared].sum() for shared in both])
+
+
+def overlap_right(train, test, count=300):
+    least = overlap(draw(train, 2000, random.Random(1))).median()
+    drawn = draw(test, count, random.Random(2))  # the pairs that the model got
+    is_random = torch.tensor([label == 1 for *_, label in drawn])  # (pair,)
+    return ((overlap(drawn) < least) == is_random).float().mean().item()
+
+
+expect("Shared tokens, B from anywhere", overlap_right(sources, held_out), 0.58, 0.74)
+same_book = sum(overlap_right([a], [b]) for a, b in zip(sources, held_out)) / 2
+expect("Shared tokens, B from the same book", same_book, 0.54, 0.7)
+
+# %% [markdown]
+# Shared words do as well as BERT. So its two thirds are no sign that it follows what the sentences *say*.
 #
 # What does it do with random and kept tokens? Split the questions by what the model saw at the position:
 
@@ -635,11 +661,11 @@ for side in ("left", "right", "joined", "both sides"):
 predicted("one-eye-shut", "joined is better than one side, but behind both ways")
 
 # %% [markdown]
-# With one eye shut, BERT fills only about half as many gaps, with the same texts, gaps and steps: so much of the gain
+# With one eye shut, BERT fills only half to three fifths as many gaps, with the same texts, gaps and steps: the rest
 # *does* come from the second side. (These texts include the plays, so compare the twins with each other, and not with
-# the 40% of section 5.2.) Joined at the end, they are far better than either, and still three to five points behind the
-# twin that reads both ways in every layer. (How much is less certain: all began with weights that had read both ways,
-# and 150 steps are few to relearn with one eye. Twins that were one-sided from the start may come closer.)
+# the 40% of section 5.2.) Joined at the end, the two are far better than either alone, but still three to five points
+# behind the twin that reads both ways in every layer. (How much is less certain: all began with weights that had read
+# both ways, and 150 steps are few to relearn with one eye. Twins that were one-sided from the start may come closer.)
 #
 # ### 5.4 ELMo, run once (second reading)
 #
@@ -680,15 +706,16 @@ other = torch.tensor([[*ids[0, :-1], *encode("fire")]])  # (1, n)
 moved = (elmo(ids) != elmo(other)).any(dim=-1)[:, 0]  # (half, n)
 for side, half in zip(("left", "right"), moved):
     print(f"{side} half:", *(pieces.token(id) for id in ids[0][half].tolist()))
-batch = [x.to(here) for x in collate([(row[0].tolist(), None) for row in (ids, other)])]
+rows = [x.to(here) for x in collate([(row[0].tolist(), None) for row in (ids, other)])]
 with torch.no_grad():
-    one, two = model.base(*batch)[0]  # (n + 2, d_model) each, with [CLS] and [SEP]
+    one, two = model.base(*rows)[0]  # (n + 2, d_model) each, with [CLS] and [SEP]
 print(f"BERT: {(one != two).any(dim=-1).sum()} of {len(one)} vectors")
 predicted("elmo-halves", "all, in one half", "BERT's vectors all move.")
 
 # %% [markdown]
 # The left half of *left* has never seen *hand*, and the right half has never seen *her*: no layer of ELMo can combine
-# the two. In BERT each layer does. (The real ELMo has two layers of 4,096 units each way; a task learns to weigh them.)
+# the two. In BERT each layer does. (The real ELMo has two layers of 4,096 units each way; each task learns how to
+# weight them.)
 
 # %% [markdown]
 # ## 6 One word, two vectors
@@ -788,10 +815,10 @@ show_source(BertForPreTraining.score, BertForPreTraining.loss)
 
 # %%
 seen, masked = corrupt(example)  # (batch, n) each, the two rows of section 4.3
-batch = [x.to(here) for x in (seen, real, segments)]
+rows = [x.to(here) for x in (seen, real, segments)]
 with torch.no_grad():
-    theirs = trained.to(here).eval()(*batch)
-    tokens, is_random = model(batch, masked.to(here))
+    theirs = trained.to(here).eval()(*rows)
+    tokens, is_random = model(rows, masked.to(here))
 logits = theirs.prediction_logits[masked.to(here) != -100]  # (count, vocab)
 found = theirs.seq_relationship_logits  # (batch, 2)
 prove_equal(tokens, logits, tolerance=1e-4, what="The logits of the masked tokens")
@@ -897,8 +924,8 @@ for name, sizes in BERT.items():
 #   `[MASK]`, 10% random, 10% kept.
 # - The input is `[CLS] A [SEP] B [SEP]`, a sum of token, position and segment; the second task asks whether B follows
 #   A.
-# - With one eye shut, and 150 steps to get used to it, a twin of the same model fills about half as many gaps; two such
-#   twins, joined at the end, nearly make up for it.
+# - With one eye shut, and 150 steps to get used to it, a twin of the same model fills little more than half as many
+#   gaps; two such twins, joined at the end, make up for most of it, but not for all.
 # - Its vectors are contextual: two meanings of one word get two vectors. (For our five words, two neighbors tell them
 #   apart as well.)
 # - The price: few answers per text read, and no writing.

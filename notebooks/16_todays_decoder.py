@@ -33,8 +33,8 @@ from txcourse import figures
 from txcourse.lesson import expect, predict, predicted, progress, prove_equal
 
 # %% [markdown]
-# The folder's largest file holds the tensors. Read their names and shapes, of the first of four blocks and outside the
-# blocks:
+# The folder's largest file holds the tensors. Here are the names and shapes of those in the first of four blocks, and
+# of those outside the blocks:
 
 # %%
 with safe_open(shipped("glassllm-en") / "model.safetensors", "pt") as file:
@@ -320,8 +320,8 @@ row("RMS norm", with_rms)
 # out; PaLM's authors report that large models then train more steadily. Ours are too small to check that.
 #
 # *Why little should be lost:* the bias of a sub-layer's last matrix adds the same vector to every token, which the
-# embeddings could hold as well. A key's bias changes all scores of a query by the same amount, and the softmax does not
-# notice. (That is so with learned positions; the rotary ones of section 5 turn the bias as well.)
+# embeddings could nearly hold as well. A key's bias changes all scores of a query by the same amount, and the softmax
+# does not notice. (That is so with learned positions; the rotary ones of section 5 turn the bias as well.)
 
 # %% tags=["nbval-ignore-output"]
 no_biases = swap(with_rms, bias=False)
@@ -480,7 +480,7 @@ expect("What rotary gains", table["SwiGLU"] - table["rotary"], 0.1, 0.35)
 #
 # ### 6.1 What a token leaves behind
 #
-# This better model has a price. While a model writes, each block keeps a key and a value of every
+# All these models have the same price. While a model writes, each block keeps a key and a value of every
 # token so far: the cache of lesson 13. For one token in one block of our bench these are 4 heads · 16 numbers, twice:
 # 128 numbers, or 256 bytes with 2 bytes each. In general:
 #
@@ -496,8 +496,8 @@ print(f"Llama 7B: {cache_bytes(32, 32, 128):,} bytes per token")
 print(f"for 2048 tokens: {cache_bytes(32, 32, 128, 2048) / 1e9:.2f} GB")
 
 # %% [markdown]
-# Half a megabyte for a single *token* of Llama 7B. Its weights are 13.5 GB, so with thirteen users at a time the caches
-# are larger than the model. They are slow as well: each new token has to read all of this once.
+# Half a megabyte for a single *token* of Llama 7B. Its weights are 13.5 GB, so with thirteen such users at a time the
+# caches are larger than the model. They are slow as well: each new token has to read all of this once.
 #
 # Do 32 heads really need 32 different keys for one word? Shazeer (2019) gave all query heads *one* KV head:
 # **multi-query attention**. Ainslie et al. (2023) let groups of query heads share one: **grouped-query attention**,
@@ -768,17 +768,17 @@ for name, parent in recorded["parents"].items():
 # %% jupyter={"source_hidden": true}
 display(plots.ranges(
     changes, title="One swap lowers the loss by more than noise: rotary", mark=0.0,
-    xlabel="change of the loss (nats per character), three seeds",
+    xlabel="change against the model it was made in (nats per character)",
     alt="A dot and a range for each swap: "
     + "; ".join(f"{name} {low:+.2f} to {high:+.2f}" for name, (low, _, high) in changes.items()),
 ))
 predicted("newer", "none of them")
 
 # %% [markdown]
-# One swap lowers the loss by more than noise: rotary. (RMS norm is lower with each seed, but only by 0.01 on average.)
-# Rotating only a quarter of each head loses most of that gain, rotating nothing all
-# of it. "Norms after only" learns more slowly in our 240 steps, and a separate output matrix is one more thing to
-# learn. All else changes the mean by at most 0.02, a third of what two seeds differed by.
+# One swap lowers the loss by more than noise: rotary. (RMS norm is lower with each seed, but only by 0.01 on average;
+# norms before *and* after are higher with each, by 0.02.) Rotating only a quarter of each head loses most of that gain,
+# rotating nothing all of it. "Norms after only" and a separate output matrix are worse; our explanation for the second:
+# it is one more thing to learn. All else changes the mean by at most 0.02, a third of what two seeds differed by.
 #
 # Then ten times the rate:
 
@@ -911,7 +911,7 @@ with torch.no_grad():
 #
 # - Llama is GPT-2's wiring with other parts: RMS norm, SwiGLU, rotary positions, shared keys and values, no biases.
 # - Measured on small models: rotary lowers the loss, shared KV heads halve the cache at no visible cost, and the effect
-#   of Llama's other parts is noise at the usual rate.
+#   of Llama's other parts cannot be told from noise at the usual rate.
 # - Rotary's two layouts are the same up to the order of the query and key rows within each head.
 # - The cache is 2 · blocks · KV heads · $d_k$ numbers per token; grouped queries divide it by the size of a group.
 #   Windows in most layers, or one latent vector for all heads, make it smaller still.

@@ -429,7 +429,7 @@ print(f"mean squares of the token vectors: {square.min():.4f} to {square.max():.
 predicted("faults", "eps 1e-5 instead of 1e-6")
 
 # %% [markdown]
-# With wrong groups or the wrong layout there are still words, names and quotation marks. If you did not know what the
+# With wrong groups or the wrong layout there are still words and names. If you did not know what the
 # right model writes, you might blame the model's size. That is why porting a model ends with a comparison of *numbers*.
 #
 # And eps? It is added to the mean squares, and the first norm reads the token vectors. Next to their mean squares 1e-5
@@ -509,8 +509,10 @@ print("turns of every third pair:", [f"{times:.2f}" for times in turns[::3].toli
 #   that goes around less than once is interpolated, and those in between are mixed. The scores are also made a little
 #   sharper, since more keys compete.
 #
-# Of the pairs printed above, YaRN leaves the first as it is, slows the last four down by 4, and the second by something
-# in between. (*Often* is 32 turns in the paper, for lengths of thousands; for our short ones we take 8.)
+# *Often* is 32 turns in the paper, for lengths of thousands; for our short ones we take 8. Which pair is that? Pair $i$
+# turns $128 \cdot 10000^{-i/16} / 2\pi$ times. Solved for $i$, 8 turns are pair 1.6, and one turn is pair 5.2. So pairs
+# 0 and 1 stay, all from 6 on are slowed down by 4, and those between are mixed. (For the larger base the exponent 16/15
+# makes the last pair, $i = 15$, exactly 4 times slower.)
 
 
 # %%
@@ -618,9 +620,9 @@ def haystack(size, n, depth):  # one needle, facts about others, one question
 
 
 torch.manual_seed(0)
-ids, answer = haystack(1, 6, depth=0.5)
-print(*(f"person {id // 8} likes {id % 8}." for id in ids[0, :-1].tolist()),
-      f"Person {ids[0, -1] - 256}? {answer[0]}")
+one, answer = haystack(1, 6, depth=0.5)
+print(*(f"person {id // 8} likes {id % 8}." for id in one[0, :-1].tolist()),
+      f"Person {one[0, -1] - 256}? {answer[0]}")
 
 # %% [markdown]
 # (Guessing finds one needle in eight.) A small model, a *reader*, learns on 64 tokens: 32 facts, one about each person,
@@ -756,7 +758,7 @@ predicted("needle", "YaRN")
 # 1. **The config.** Which entries does your code never read? Each is a question.
 # 2. **The names.** Load, and read what `load_state_dict` has left over. Each is a part that you lack.
 # 3. **The numbers.** Run the original once, keep the outputs of its layers, and find the first that differs.
-# 4. **Again**, with a longer text.
+# 4. **Again**, with a longer text: a window or stretched positions may show only there. (Our example has neither.)
 #
 # Our example is a tiny Qwen 3: two layers, 16 wide, random weights. `data/tiny_qwen3.py` made it with `transformers`,
 # and saved what it computes next to it.

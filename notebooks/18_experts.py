@@ -486,8 +486,10 @@ display(figures.busiest_expert(
 predicted("rich-get-richer", "in both", "Neither skill nor reward is needed.")
 
 # %% [markdown]
-# (In block 1 the busiest of the twins also gets 100%, and that of the frozen routers 78, 56 and 89% at most, so there
-# learning may add to it.) So neither what an expert has learned nor what a router has is needed. What is left is what
+# (In block 1 the busiest of the twins also gets 100%, and that of the frozen routers 78, 56 and 89% at most. A frozen
+# router's favorite could still be rewarded through the vectors that the router reads, by way of the gate. Without the
+# gate, as in section 6, that path is closed as well: in the record the busiest then still reaches 90 to 100%, in both
+# blocks.) So neither what an expert has learned nor what a router has is needed. What is left is what
 # the router *reads*. Our suspicion: early in training the vectors of all tokens have a large part in common. If that
 # part alone gives one expert a score of 5 and another 3, and the rest of each vector adds 0.1 or takes it away, the
 # first wins every token. Test it by an intervention: the router reads `tokens - tokens.mean(dim=0)`. Nothing else
@@ -564,8 +566,8 @@ expect("The busiest of block 1, balanced", busiest_share, 0.12, 0.3)
 # of section 2, and let four of its six words ask expert 1, which has room for two. First come, first served: *the* and
 # *orcs* are computed; *attacked* and the second *the* are dropped.
 #
-# For a **dropped** token the layer adds nothing, and the residual connection carries it past. Switch gives each expert
-# room for
+# For a **dropped** token the layer adds nothing, and the residual connection carries it past. GShard and Switch give
+# each expert room for
 #
 # $$\text{capacity} = \left\lceil \text{capacity factor} \cdot \frac{\text{tokens} \cdot k}{N} \right\rceil$$
 #
@@ -703,7 +705,7 @@ figures.specialties(
 
 # %% [markdown]
 # Look along the rows: no language sends most of its tokens to one expert. So no expert is *the* German one, though some
-# lean: expert 0 of block 1 gets about a quarter of the French characters, and half that fraction of the others.
+# lean: in our run, expert 0 of block 1 gets about a quarter of the French characters, and half that of the others.
 #
 # Large models show the same. Jiang et al. (2024, section 5) looked for experts on a subject (biology, philosophy …) in
 # Mixtral, and found next to none; what they saw was syntax, such as the indentation of code. An *expert* is a piece of
@@ -764,7 +766,7 @@ predicted("no-gate", "the experts are used evenly, and the loss is higher")
 # The loss is higher with every seed, with or without the balance loss. Is that because nothing teaches the router? No:
 # with a gate, a *frozen* router does as well as one that learns. Take the gate of the frozen one away (the last row),
 # and its loss rises as well, by 0.03 to 0.04. So it is not the price of an untaught router. Our explanation: the gate
-# lets a token weigh how much its expert may add.
+# lets a token weigh how much its expert may add, or the vectors learn from the gate's gradient.
 #
 # Switch keeps $p$ so that the router gets a gradient. Mixtral's rule at $k = 1$ would make the gate $p / p$, always 1,
 # with a derivative of 0. With two experts it may normalize: the *ratio* of their gates still depends on the router.
@@ -882,9 +884,9 @@ for _ in range(250):
 figures.loads(torch.stack(history), title="Biases alone level the work")
 
 # %% [markdown]
-# By step 170 each expert has about an eighth. From then on the lines jump up and down, between 10 and 17%. Our
-# explanation: each push has the same size, and many tokens look nearly alike to this router (every *e*, every space),
-# so it moves many at once.
+# In our run, by step 170 each expert has about an eighth. From then on the lines jump up and down, between 10 and 17%.
+# Our explanation: each push has the same size, and many tokens look nearly alike to this router (every *e*, every
+# space), so it moves many at once.
 #
 # DeepSeek-V3 has 256 routed experts and a shared one in each of its 61 blocks but the first three. Each token uses
 # eight of them and the shared one: 37 of 671 billion parameters. (Its router takes a sigmoid of each score instead of

@@ -97,7 +97,7 @@ for who, source, _, _ in lines[torch.randperm(n)][:4].tolist():
 figures.chains(stories, title="Four stories, and how each was passed on")
 
 # %% [markdown]
-# For depth 1 one look at another line is enough: whom does my source name? Itself, so the story began there. For depth
+# For depth 1 one look at another line is enough: whom does my source name? If itself, the story began there. For depth
 # 5 the answer to each look is the next question. Some lines need more steps than others, in the same text, and nothing
 # tells beforehand how many. A stack of $L$ blocks takes $L$ steps for all of them: too few for a long chain, and wasted
 # ones for a short chain.
@@ -356,8 +356,9 @@ display(by_steps("loop", "The loop trained with six steps: more steps go deeper,
 predicted("more-steps", "deep lines come right, and shallow ones go wrong")
 
 # %% [markdown]
-# Not quite either way. By doubling, four steps would reach depth 16. Here four steps are right for about half of the
-# lines at depth 5, and six for about 60% of those at depth 8: about three links of the chain for every two steps.
+# Nearly the slow way. Go down the diagonal: two steps are right for more than 90% of the lines at depth 2, three for as
+# many at depth 3, and so on, to eight steps at depth 8. That is one link per step, and even one behind the table. (Some
+# lines are faster: four steps are right for about half of those at depth 5, and six for about half at depth 9.)
 #
 # With eight or ten steps, more than it ever had in training, most of the *deep* lines come right. But the *shallow*
 # lines, all right at six steps, go wrong: at ten steps a quarter of the authors no longer name themselves. Our
@@ -428,7 +429,7 @@ print(p.grad)
 # %% [markdown]
 # −1 for every step before the last, 0 for all others. The cost tells the halting unit one thing: *raise the
 # probabilities of earlier steps*. $R$ sinks. At some point the sum crosses the threshold one step sooner: $N$ drops by
-# 1, $R$ jumps up by the probability of the step that is now the last, and all begins anew. The last step's own $p_N$
+# 1, $R$ jumps up by the probability of the step that is now the last, and it all starts over. The last step's own $p_N$
 # gets no gradient, because only the *fact* that it crosses counts. And so Iago, who stops at once, learns nothing here
 # at all: his one weight is 1, whatever his $p_1$, as long as it is above the threshold.
 #
@@ -638,13 +639,13 @@ figures.depth_table({name: mean(name) for name in forms},
 
 # %% jupyter={"source_hidden": true}
 predict("wrong-price", "Thinking costs 1 per step instead of 0.01. What does the model learn?",
-        "to halt early, and only shallow lines", "to halt early, and as many lines", "nothing at all")
+        "to halt early, with only shallow lines right", "to halt early, with as many lines right", "nothing at all")
 
 # %% tags=["nbval-ignore-output"]
 broken = train(halting_body, with_price(1), what="an expensive loop")
 show_depths("right", by_depth(broken))
 show_depths("steps taken", by_depth(broken, "steps"), "4.1f")
-predicted("wrong-price", "to halt early, and only shallow lines")
+predicted("wrong-price", "to halt early, with only shallow lines right")
 
 # %% [markdown]
 # Compare it with the usual price and with no price at all, three recorded seeds each:
@@ -874,7 +875,7 @@ show_source(Recurrence.forward)
 # - On chains, a loop of six steps did what a stack of six blocks did. A loop trained to halt went far beyond both, and
 #   beyond the depth it was trained for. So did a loop without halting whose output is the mean of its states. The plain
 #   loop nearly did, when run for two steps more than in training.
-# - Halting itself saved steps, and spared shallow lines those that would spoil them.
+# - Halting itself saved steps, and spared shallow lines the extra steps that would have spoiled them.
 # - A batch pays for its slowest position.
 #
 # That ends Part II. Again, each lesson had one question:
