@@ -782,8 +782,12 @@ rivals = {
         nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10)),
 }
 
+# %% [markdown]
+# What does each cost? Torch counts matrix products alone, so the sums of local attention are added by hand:
 
-def work(model):  # operations per picture; torch counts matrix products alone
+
+# %% tags=["recorded"]
+def work(model):  # operations per picture
     local = [each for each in model.modules() if isinstance(each, LocalAttention)]
     own = sum(4 * each.k**2 * 32 * side**2 for each, side in zip(local, (14, 14, 7)))
     return operations(model, torch.zeros(1, 1, 28, 28)) + own
