@@ -27,6 +27,7 @@ import json
 import logging
 import random
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -47,7 +48,7 @@ REQUESTS, SHARED, OWN, MEAN, MOST = 32, 32, (4, 28), 32, 160
 FULL = SHARED + OWN[1] + MOST
 FIT = 8  # whole texts in the cache
 BLOCK, STEP_TOKENS, VOCAB_SIZE = 16, 256, 4096
-LLAMA_CPP, SLOTS = "http://127.0.0.1:8093", 12  # faster than 8 or 16 slots
+SLOTS = 12  # of llama.cpp: faster than 8 or 16
 LIMIT = 3.0  # continuous against static batches of the same memory
 
 
@@ -65,8 +66,8 @@ def workload(seed: int, requests: int = REQUESTS) -> tuple[list[list[int]], list
     return prompts, lengths
 
 
-def llama_cpp(model: LlamaForCausalLM, path: str) -> psutil.Popen:
-    """Write the weights to a file and start llama.cpp's server with them."""
+def llama_cpp(model: LlamaForCausalLM, path: str) -> tuple[psutil.Popen, str]:
+    """Write the weights to a file and start llama.cpp's server with them; return it and its address."""
     import gguf
 
     writer, config = gguf.GGUFWriter(path, "llama"), model.config
@@ -88,15 +89,17 @@ def llama_cpp(model: LlamaForCausalLM, path: str) -> psutil.Popen:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # a port that is free
+        port = listener.getsockname()[1]
     memory = f"--parallel {SLOTS} --ctx-size {FIT * FULL} --kv-unified"
-    options = f"{memory} --threads {torch.get_num_threads()} --port {LLAMA_CPP[-4:]}"
+    options = f"{memory} --threads {torch.get_num_threads()} --port {port}"
     exact = "--cache-type-k f32 --cache-type-v f32 --flash-attn off --log-disable"
     server = psutil.Popen(["llama-server", "--model", path, *options.split(), *exact.split()])
     atexit.register(server.terminate)
     while server.poll() is None:
         with contextlib.suppress(OSError):  # it doesn't listen yet, or still loads
-            urlopen(f"{LLAMA_CPP}/health").close()
-            return server
+            urlopen(f"http://127.0.0.1:{port}/health").close()
+            return server, f"http://127.0.0.1:{port}"
         time.sleep(0.1)
     raise SystemExit("llama-server has stopped")
 
@@ -181,10 +184,10 @@ class Ways:
                     raise RuntimeError("transformers' continuous batching has stopped")
         return [written[name] for name in names]
 
-    def llama_cpp(self) -> list[list[int]]:
+    def llama_cpp(self, address: str) -> list[list[int]]:
         def ask(prompt: list[int], length: int) -> list[int]:
             request = {"prompt": prompt, "n_predict": length, "temperature": 0, "return_tokens": True}
-            with urlopen(f"{LLAMA_CPP}/completion", json.dumps(request).encode()) as answer:
+            with urlopen(f"{address}/completion", json.dumps(request).encode()) as answer:
                 return json.load(answer)["tokens"]
 
         with ThreadPoolExecutor(self.requests) as pool:  # each waits for its answer
@@ -210,7 +213,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         ours = load_pretrained(folder)
-        server = llama_cpp(theirs, f"{folder}/model.gguf") if shutil.which("llama-server") else None
+        has_llama_cpp = shutil.which("llama-server") is not None
+        if has_llama_cpp:
+            server, address = llama_cpp(theirs, f"{folder}/model.gguf")
     ways = Ways(theirs, ours, arguments.requests)
     calls = {
         "one at a time": ways.alone,
@@ -223,9 +228,9 @@ def main() -> None:
     one_thread = arguments.threads == 1
     clock = time.process_time if one_thread else time.perf_counter
     measures = {name: ways.speed(call, arguments.seed, clock) for name, call in calls.items()}
-    if server:
+    if has_llama_cpp:
         its_clock = (lambda: sum(server.cpu_times()[:2])) if one_thread else clock
-        measures["llama.cpp"] = ways.speed(ways.llama_cpp, arguments.seed, its_clock)
+        measures["llama.cpp"] = ways.speed(lambda: ways.llama_cpp(address), arguments.seed, its_clock)
     measured = in_turns(measures, arguments.rounds)
 
     def row(name: str, peer: str, limit: float | None = None) -> Row:
@@ -241,7 +246,7 @@ def main() -> None:
         row("continuous", "one at a time"),
         row("shared prefixes", "transformers", 1.0),
     ]
-    if server:
+    if has_llama_cpp:
         rows.append(row("shared prefixes", "llama.cpp"))
     print(table(rows))
     about = {
