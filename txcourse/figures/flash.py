@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from matplotlib.patches import Rectangle
 
 from txcourse.figures.shapes import PALE, arrow
-from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels, words_on
+from txlib.plots.picture import GRAY, PALETTE, Picture, color_cycle, drawing, headline, ink, panels, words_on
 
 
 def roofline(
@@ -27,11 +27,11 @@ def roofline(
         axes.text(low, min(low * bandwidth * 12, peak * 1.15), "what memory allows", color=GRAY)
         axes.text(high, peak * 1.4, "what arithmetic allows", color=GRAY, ha="right")
         named: list[tuple[float, float]] = []
-        for (name, (x, y)), color in zip(points.items(), PALETTE, strict=False):
+        for (name, (x, y)), color in zip(points.items(), color_cycle(), strict=False):
             axes.plot(x, y, "o", color=color, markersize=9)
             near = [b for a, b in named if max(x / a, a / x) < 1.5 and max(y / b, b / y) < 1.5]
-            below, at = (-32, min(near)) if near else (-16, y)  # names of points that fall together stand in a column
-            axes.annotate(name, (x, at), xytext=(6, below), textcoords="offset points", color=ink(color))
+            below = (6, -16 * (1 + len(near)))  # names of points that fall together stand in a column
+            axes.annotate(name, (x, min([y, *near])), xytext=below, textcoords="offset points", color=ink(color))
             named.append((x, y))
         axes.set(xscale="log", yscale="log", xlabel="operations per byte moved", ylabel="operations per second")
         axes.set_ylim(low * bandwidth / 5, peak * 2.5)

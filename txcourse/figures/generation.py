@@ -16,7 +16,19 @@ from torch import Tensor
 
 from txcourse.figures.shapes import PALE, box
 from txlib.plots.charts import lines
-from txlib.plots.picture import GRAY, MAX_INCHES, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels, words_on
+from txlib.plots.picture import (
+    GRAY,
+    MAX_INCHES,
+    PALETTE,
+    SEQUENTIAL,
+    Picture,
+    color_cycle,
+    drawing,
+    headline,
+    ink,
+    panels,
+    words_on,
+)
 from txlib.plots.ticks import ROUND
 
 Shares = Sequence[float]
@@ -407,7 +419,7 @@ def nucleus(shares: Mapping[str, Shares], top_p: float, *, title: str, alt: str)
         figure, (axes,) = panels(width=6.8, height=3.4)
         axes.axhline(top_p, color=GRAY, linestyle=":", linewidth=1.2)
         axes.text(1.01 * longest, top_p, f"p = {top_p:g}", va="center", color=GRAY)
-        for (name, totals), color in zip(sums.items(), PALETTE, strict=False):
+        for (name, totals), color in zip(sums.items(), color_cycle(), strict=False):
             count, height = kept[name], totals[kept[name] - 1]
             axes.plot(range(longest + 1), [0, *totals[:longest]], color=color, marker=".", markersize=4)
             axes.plot(count, height, "o", color=color, markersize=9)

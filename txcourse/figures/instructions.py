@@ -1,6 +1,7 @@
 """The figures of lesson 40: whose tokens a conversation has, which ones a loss counts, and what LoRA adds."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, cycle
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
@@ -103,7 +104,7 @@ def forgotten(ways: Mapping[str, Sequence[tuple[float, float]]], *, title: str) 
     with drawing():
         figure, (axes,) = panels(width=7.6, height=3.6)
         axes.axhline(50, color=GRAY, linestyle=":", linewidth=1.2)
-        for (name, runs), color in zip(ways.items(), [GRAY, *PALETTE, *PALETTE], strict=False):
+        for (name, runs), color in zip(ways.items(), chain([GRAY], cycle(PALETTE)), strict=False):
             losses, fractions = zip(*runs, strict=True)
             mark = "s" if name == "base" else "^" if name.startswith("LoRA") else "o"
             obeyed = [100 * fraction for fraction in fractions]

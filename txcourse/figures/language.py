@@ -13,7 +13,7 @@ from matplotlib.transforms import Bbox
 
 from txcourse.figures.shapes import arrow, box
 from txlib.plots.charts import lines
-from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, ink, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, color_cycle, drawing, ink, panels
 
 SIDES = (6, 0), (-6, 0), (0, 11), (0, -11), (6, 9), (6, -9), (-6, 9), (-6, -9), (6, 18), (6, -18)
 """Where a label may be, in points from its point, the best first."""
@@ -158,7 +158,7 @@ def plane(kinds: Mapping[str, Mapping[str, tuple[float, float] | Sequence[float]
     with drawing():
         figure, (axes,) = panels(width=6.4, height=4.6)
         labels = []
-        for (kind, words), color in zip(kinds.items(), PALETTE, strict=False):
+        for (kind, words), color in zip(kinds.items(), color_cycle(), strict=False):
             x = sum(place[0] for place in words.values()) / len(words)
             top = max(place[1] for place in words.values())
             bold: dict[str, Any] = {"color": ink(color), "weight": "bold", "ha": "center"}

@@ -11,7 +11,7 @@ from torch import Tensor
 from txcourse.figures.shapes import PALE, arrow, box
 from txlib.plots.charts import ranges
 from txlib.plots.matrices import draw_cells, name_cells
-from txlib.plots.picture import GRAY, MAX_INCHES, PALETTE, Picture, drawing, headline, ink, panels
+from txlib.plots.picture import GRAY, MAX_INCHES, PALETTE, Picture, color_cycle, drawing, headline, ink, panels
 
 
 def valley(
@@ -33,7 +33,7 @@ def valley(
     loss = (steepness[0] * a**2 + steepness[1] * b**2) / 2
     with drawing():
         figure, all_axes = panels(len(paths), width=3.0 * len(paths), height=3.4, sharey=True)
-        for axes, (name, points), color in zip(all_axes, paths.items(), PALETTE, strict=False):
+        for axes, (name, points), color in zip(all_axes, paths.items(), color_cycle(), strict=False):
             axes.contour(a, b, loss**0.5, 12, colors="#c8c8c8", linewidths=0.8)
             axes.plot(*zip(*points, strict=True), "o-", color=color, markersize=3.5, linewidth=1.2)
             axes.plot(0, 0, "x", color="black", markersize=9, markeredgewidth=2)
@@ -112,7 +112,7 @@ def seeds_by_rate(
             axes.axvline(level, color=GRAY, linestyle=":", linewidth=1.5, zorder=1)
             axes.text(level, -0.6, name, ha="center", va="bottom", color=GRAY, fontsize=10)
         for row, (name, by_rate) in enumerate(losses.items()):
-            for index, (rate, color) in enumerate(zip(rates, PALETTE, strict=False)):
+            for index, (rate, color) in enumerate(zip(rates, color_cycle(), strict=False)):
                 runs = by_rate[rate]
                 mean, height = sum(runs) / len(runs), row + 0.3 * (index / max(1, len(rates) - 1) - 0.5)
                 axes.plot([min(runs), max(runs)], [height, height], color=color, linewidth=2.5, alpha=0.5)
@@ -188,7 +188,7 @@ def training(
         for place, (quantity, label) in enumerate(rows.items()):
             line = all_axes[place * len(panels_of) : (place + 1) * len(panels_of)]
             for axes, (name, runs) in zip(line, panels_of.items(), strict=True):
-                for seed, (run, color) in enumerate(zip(runs, PALETTE, strict=False)):
+                for seed, (run, color) in enumerate(zip(runs, color_cycle(), strict=False)):
                     steps = [window * (index + 1) for index in range(len(run[quantity]))]
                     axes.plot(steps, run[quantity], color=color, linewidth=1.5, label=f"seed {seed}")
                 for level_name, level in (levels or {}).get(quantity, {}).items():

@@ -82,13 +82,12 @@ def remembered(
         runs: mechanism → setting → seed → fraction of right answers.
         x: a number for each setting.
     """
-    series = {
-        name: (100 * torch.tensor([list(seeds.values()) for seeds in settings.values()]).T).tolist()
+    percent = {  # mechanism → (setting, seed)
+        name: 100 * torch.tensor([list(seeds.values()) for seeds in settings.values()])
         for name, settings in runs.items()
     }
-    means = {name: torch.tensor(lines).mean(dim=0).tolist() for name, lines in series.items()}
     picture = plots.lines(
-        {name: (x, lines) for name, lines in series.items()},
+        {name: (x, right.T.tolist()) for name, right in percent.items()},
         title=title,
         xlabel=xlabel,
         ylabel="right answers (%)",
@@ -96,8 +95,8 @@ def remembered(
         width=7.6,
         alt=f"Right answers by {xlabel}, means of the seeds. "
         + "; ".join(
-            f"{name}: " + ", ".join(f"{mean:.0f}% at {at:,}" for mean, at in zip(along, x, strict=True))
-            for name, along in means.items()
+            f"{name}: " + ", ".join(f"{seeds.mean():.0f}% at {at:,}" for seeds, at in zip(right, x, strict=True))
+            for name, right in percent.items()
         )
         + ".",
     )

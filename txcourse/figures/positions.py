@@ -9,7 +9,7 @@ from torch import Tensor
 
 from txcourse.figures.shapes import PALE, arrow, box
 from txlib.plots.matrices import draw_cells, name_cells
-from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, color_cycle, drawing, headline, ink, panels
 
 LATER = "#f4f4f4"
 DOORS = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[2]  # words, queries and keys, scores, values (Shaw's alone)
@@ -130,7 +130,7 @@ def beyond(
             axes.axhline(level, color=GRAY, linestyle=":", linewidth=1.5, zorder=1)
             lowest = -torch.inf
             for (name, loss), color in zip(
-                sorted(losses.items(), key=lambda item: item[1][-1].item()), PALETTE, strict=False
+                sorted(losses.items(), key=lambda item: item[1][-1].item()), color_cycle(), strict=False
             ):
                 middle = torch.arange(len(loss)) * window + window / 2
                 axes.plot(middle.tolist(), loss.tolist(), color=ink(color, 3))
@@ -172,7 +172,7 @@ def dials(
             axes.axis("off")
             axes.set(xlim=(-1.1, 2.4 * len(both[0]) - 1.3), ylim=(-1.05, 1.05), aspect="equal")
             axes.set_title(name, fontweight="normal", fontsize=11)
-            for arrows, color in zip(both, PALETTE, strict=False):
+            for arrows, color in zip(both, color_cycle(), strict=False):
                 for pair, (x, y) in enumerate((arrows / longest).tolist()):
                     center = (2.4 * pair, 0)
                     axes.add_patch(Circle(center, (x * x + y * y) ** 0.5, fill=False, edgecolor=color, alpha=0.25))

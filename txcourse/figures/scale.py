@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from txcourse.figures.shapes import PALE
-from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels, words_on
+from txlib.plots.picture import GRAY, PALETTE, Picture, color_cycle, drawing, headline, ink, panels, words_on
 from txlib.plots.ticks import readable
 
 HATCHES = ["//", "..", "\\\\", "xx"]
@@ -30,7 +30,7 @@ def magnitudes(
         powers = {name: np.log2(magnitudes[magnitudes > 0]) for name, magnitudes in sizes.items()}
         low, high = min(logs.min() for logs in powers.values()), max(logs.max() for logs in powers.values())
         edges = np.arange(np.floor(low) - 1, np.ceil(high) + 3)
-        for (series, magnitudes), color in zip(powers.items(), PALETTE, strict=False):
+        for (series, magnitudes), color in zip(powers.items(), color_cycle(), strict=False):
             percent = 100 * np.histogram(magnitudes, edges)[0] / len(magnitudes)
             axes.stairs(percent, edges, fill=True, color=color, alpha=0.45)
             axes.text(float(np.median(magnitudes)), percent.max() + 2, series, color=ink(color, 7), ha="center")
@@ -92,7 +92,7 @@ def shards(ways: Mapping[str, Sequence[Mapping[str, int | float]]], *, title: st
         for axes, (name, ranks) in zip(drawn, ways.items(), strict=True):
             for rank, parts in enumerate(ranks):
                 left = 0.0
-                for (part, size), color in zip(parts.items(), PALETTE, strict=False):
+                for (part, size), color in zip(parts.items(), color_cycle(), strict=False):
                     axes.barh(rank, size, left=left, color=color, height=0.8, label=part if rank == 0 else None)
                     left += size
             axes.set(xlim=(0, 1.02 * largest), xlabel="GB per rank")
@@ -256,7 +256,7 @@ def isoflops(
     """
     with drawing():
         figure, (axes,) = panels(width=7.2, height=4.2)
-        for (name, (x, y)), color in zip(points.items(), PALETTE, strict=False):
+        for (name, (x, y)), color in zip(points.items(), color_cycle(), strict=False):
             axes.plot(x, y, "o", color=color, markersize=4, alpha=0.7)
             axes.plot(*curves[name], color=color, linewidth=1.5)
             axes.plot(*best[name], "*", color=color, markersize=14)
@@ -282,7 +282,7 @@ def memory(
     parts = [*next(iter(ways.values()))]
     with drawing():
         figure, (axes,) = panels(width=8.6, height=1.5 + 0.42 * len(ways))
-        for part, color in zip(parts, PALETTE, strict=False):
+        for part, color in zip(parts, color_cycle(), strict=False):
             lefts = [sum(sizes[each] for each in parts[: parts.index(part)]) for sizes in ways.values()]
             lengths = [sizes[part] for sizes in ways.values()]
             axes.barh([*ways], lengths, left=lefts, color=color, height=0.7, label=part)

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.patches import Patch, Rectangle
 
 from txcourse.figures.shapes import PALE, arrow, box
-from txlib.plots.picture import PALETTE, Picture, drawing, headline, ink, panels, words_on
+from txlib.plots.picture import PALETTE, Picture, color_cycle, drawing, headline, ink, panels, words_on
 
 Piece = tuple[int, int, int]  # row, first step, steps
 IDLE: dict[str, Any] = {"facecolor": "white", "edgecolor": "#9a9a9a", "hatch": "///", "linewidth": 0.5}
@@ -53,7 +53,7 @@ def step_mask(texts: Mapping[str, tuple[int, int]], *, title: str) -> Picture:
         texts: name → how many of its tokens were read before, and how many are new.
         title: what to see.
     """
-    colors = dict(zip(texts, PALETTE, strict=False))
+    colors = dict(zip(texts, color_cycle(), strict=False))
     tokens = [(name, past + i) for name, (past, new) in texts.items() for i in range(new)]
     slots = [(name, place) for name, (past, new) in texts.items() for place in range(past + new)]
     with drawing():
@@ -89,7 +89,7 @@ def pages(states: Mapping[str, Sequence[tuple[str, int] | None]], size: int, *, 
     owners = sorted(
         {block[0] for blocks in states.values() for block in blocks if block}, key=lambda name: (len(name), name)
     )
-    colors = dict(zip(owners, PALETTE, strict=False))
+    colors = dict(zip(owners, color_cycle(), strict=False))
     most = max(map(len, states.values()))
     with drawing():
         figure, (axes,) = panels(width=2.2 + 0.3 * size * most, height=1.1 + 0.5 * len(states))
@@ -129,7 +129,7 @@ def block_tables(
         title: what to see. wrong: said of a block that a table names and that holds another text's keys.
     """
     texts = sorted({text for tables, _ in moments.values() for text in tables})
-    colors = dict(zip(texts, PALETTE, strict=False))
+    colors = dict(zip(texts, color_cycle(), strict=False))
     said = []
     with drawing():
         figure, drawn = panels(len(moments), width=9.6, height=3.3)

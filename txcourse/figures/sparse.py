@@ -9,7 +9,7 @@ from txcourse.figures.recurrent import Node, reach
 from txlib.attention import Mask
 from txlib.plots.charts import lines
 from txlib.plots.matrices import mask
-from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, panels
+from txlib.plots.picture import GRAY, Picture, color_cycle, drawing, headline, panels
 
 Rule = Callable[..., Mask]
 
@@ -23,7 +23,7 @@ def circle(graphs: Mapping[str, Mapping[str, Mask]], n: int, *, title: str, alt:
     """
     angle = np.pi / 2 - 2 * np.pi * np.arange(n) / n
     x, y = np.cos(angle), np.sin(angle)
-    colors = dict(zip(("random", "window", "global"), PALETTE, strict=False))
+    colors = dict(zip(("random", "window", "global"), color_cycle(), strict=False))
     with drawing():
         figure, all_axes = panels(len(graphs), width=2.5 * len(graphs), height=3.0)
         for axes, (name, graph) in zip(all_axes, graphs.items(), strict=True):
@@ -115,7 +115,7 @@ def by_distance(runs: Mapping[str, Sequence[Sequence[float]]], *, title: str) ->
         xlabel="distance of the fact",
         ylabel="right answers (%)",
         dashed=["all pairs"],
-        colors=dict(zip(patterns, PALETTE, strict=False)),
+        colors=dict(zip(patterns, color_cycle(), strict=False)),
         width=7.2,
         alt="Right answers against distance, a line for each of three seeds. "
         + "; ".join(f"{name}: {mean[0]:.0f}% at 0–3, {mean[7]:.0f}% at 28–31" for name, mean in means.items())

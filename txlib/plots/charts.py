@@ -10,7 +10,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from matplotlib.typing import ColorType
 
-from txlib.plots.picture import GRAY, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels, words_on
+from txlib.plots.picture import (
+    GRAY,
+    PALETTE,
+    SEQUENTIAL,
+    Picture,
+    color_cycle,
+    drawing,
+    headline,
+    ink,
+    panels,
+    words_on,
+)
 from txlib.plots.ticks import readable
 
 Values = Sequence[int | float]
@@ -49,7 +60,7 @@ def lines(
         across: list[float] = []
         along: list[float] = []
         ends: dict[str, tuple[float, float, ColorType]] = {}
-        for (name, values), color in zip(series.items(), [*PALETTE, GRAY] * 3, strict=False):
+        for (name, values), color in zip(series.items(), color_cycle(), strict=False):
             x, y = values if isinstance(values, tuple) else (range(1, len(values) + 1), values)
             color = (colors or {}).get(name, color)
             over: dict[str, Any] = {"linestyle": (0, (4, 3)), "zorder": 3} if name in dashed else {}
@@ -122,7 +133,7 @@ def shares(values: Mapping[str, Mapping[str, float]], *, title: str, alt: str, x
         figure, (axes,) = panels(width=7.2, height=1.3 + 0.5 * len(values))
         for row, sizes in enumerate(values.values()):
             left = 0.0
-            for part, color in zip(parts, [*PALETTE, GRAY] * 3, strict=False):
+            for part, color in zip(parts, color_cycle(), strict=False):
                 percent = 100 * sizes[part] / sum(sizes.values())
                 axes.barh(row, percent, left=left, color=color, height=0.7)
                 label = f"{part}\n{percent:.0f} %" if row == 0 else f"{percent:.0f} %" if percent >= 4 else ""
@@ -152,7 +163,9 @@ def ranges(
         mark: where a dotted line stands, e.g. 0 for no change.
         groups: group → its names; each group has a color, which a legend names. Names in none of them are gray.
     """
-    color_of = {name: color for names, color in zip((groups or {}).values(), PALETTE, strict=False) for name in names}
+    color_of = {
+        name: color for names, color in zip((groups or {}).values(), color_cycle(), strict=False) for name in names
+    }
     with drawing():
         figure, (axes,) = panels(height=0.9 + 0.38 * len(values))
         if mark is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
 from io import BytesIO
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -96,6 +97,11 @@ def smaller(png: bytes) -> bytes:
     file = BytesIO()
     (picture if seen.getbbox() else quantized).save(file, "png", optimize=True)
     return file.getvalue()
+
+
+def color_cycle() -> Iterator[str]:
+    """The palette, then gray, over and over: however many lines there are, each gets a color, and none is dropped."""
+    return cycle([*PALETTE, GRAY])
 
 
 def contrast(one: ColorType, other: ColorType) -> float:

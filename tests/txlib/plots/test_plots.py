@@ -169,6 +169,11 @@ def test_shares_fill_a_bar_each_and_the_first_names_them():
     assert [text.get_text() for text in axes.texts] == ["table\n25 %", "rest\n75 %", "", "99 %"]
 
 
+def test_no_part_is_dropped_for_want_of_a_color():
+    (axes,) = plots.shares({"whole": {f"part {i}": 1.0 for i in range(20)}}, title="", alt="", xlabel="%").axes
+    assert len(axes.patches) == 20
+
+
 def test_a_mask_is_drawn_as_it_is():
     picture = plots.mask({"causal": causal(), "window": sliding_window(1)}, 5)
     assert [axes.get_title(loc="left") for axes in picture.axes] == ["causal", "window"]
